@@ -159,7 +159,7 @@ int bandwidth(Rank& rank, const BandwidthFlags& flags) {
         {"--max-mib", std::to_string(flags.most_mib)},
         {"--at-least", std::to_string(flags.at_least_gb_per_second.value_or(0))}};
   };
-  llm::train::require_agreement(world, llm::train::read_together(world, settings));
+  llm::train::require_agreement(world, llm::train::read_on_all_ranks(world, settings));
   llm::bench::BandwidthOptions options{.most_bytes = flags.most_mib << 20};
   if (rank.is_first()) {
     options.progress = [](const std::string& what) { say("measuring " + what, true); };

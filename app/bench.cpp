@@ -334,7 +334,7 @@ int bench(Rank& rank, BenchFlags flags) {
                  .reduce_scatter = flags.options.reduce_scatter});
   names.require_same(world);
   const std::string notice = llm::train::agree_on_start(
-      world, llm::train::read_together(world, [&] { return bench_settings(flags); }));
+      world, llm::train::read_on_all_ranks(world, [&] { return bench_settings(flags); }));
   if (progress && !notice.empty()) {
     progress->say(notice);
   }

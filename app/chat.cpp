@@ -8,15 +8,14 @@
 
 #include "app/chat_session.h"
 #include "app/device.h"
-#include "app/dtypes.h"
 #include "app/hub_names.h"
-#include "app/ignore_fields.h"
 #include "app/live_line.h"
 #include "app/model_flags.h"
 #include "app/numbers.h"
 #include "app/rank.h"
 #include "app/sampling_flags.h"
 #include "app/verbs.h"
+#include "llm/text/chosen_template.h"
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
 #include "sherd/error.h"
@@ -29,36 +28,18 @@ using sherd::Error;
 using sherd::ExitCode;
 
 struct ChatFlags {
-  std::string model;
-  std::string checkpoint;  // of a run; empty: the newest
+  ModelFlags model;
+  std::string chat_template;  // empty: the run's, else the model's
   ChatOptions options;
-  std::string dtype;  // else the run's
-  std::vector<std::string> ignored_fields;
-  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
 };
 
-llm::train::EvaluatedModel find_chat_model(const ChatFlags& flags) {
-  llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model, flags.checkpoint);
-  auto& ignored = found.ignored_fields.names;
-  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
-  if (!flags.dtype.empty()) {
-    found.param_dtype = dtypes_by_name().at(flags.dtype);
-  }
-  return found;
-}
-
-llm::train::EvaluatedChat chat_model(const llm::train::EvaluatedModel& source,
+llm::train::EvaluatedChat chat_model(const ChatFlags& flags,
+                                     const llm::train::EvaluatedModel& source,
                                      const llm::text::Tokenizer& tokenizer) {
-  auto found = llm::train::chat_of(source, tokenizer);
+  auto found = llm::train::chat_of(source, tokenizer, flags.chat_template);
   if (!found.encoder) {
-    const std::string& folder = source.model_folder;
-    throw Error(
-        ExitCode::BadData,
-        fmt::format("the model in '{}' has no chat template: it was made to continue texts, which "
-                    "`sherd generate` does. If it was trained on conversations, write their form "
-                    "into '{}/chat_template.jinja': such as chatml, llama2, llama3, mistral, "
-                    "gemma, zephyr or alpaca.",
-                    folder, folder));
+    throw Error(ExitCode::BadData, llm::text::text_without_template(tokenizer.folder()) +
+                                       ". A model that continues texts answers `sherd generate`.");
   }
   return found;
 }
@@ -77,14 +58,14 @@ int chat(Rank& rank, ChatFlags flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model, "--model");
-  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
-  const auto source = find_chat_model(flags);
+  names.resolve_model(flags.model.model, "--model");
+  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
+  const auto source = find_model(flags.model);
   const auto tokenizer = llm::train::load_tokenizer(source.model_folder);
   const auto shape = llm::train::model_shape(source.model_folder, source.ignored_fields);
   llm::train::require_same_model(source, shape, tokenizer);
   tokenizer.check_vocabulary(shape.shapes->vocab_rows());
-  auto conversing = chat_model(source, tokenizer);
+  auto conversing = chat_model(flags, source, tokenizer);
   for (const std::string& notice : source.notices) {
     progress->say(notice);
   }
@@ -102,21 +83,14 @@ int chat(Rank& rank, ChatFlags flags) {
 }
 
 void add_chat_flags(CLI::App& verb, ChatFlags& flags) {
-  verb.add_option("model,--model", flags.model,
-                  "Hugging Face folder, a run's output folder, or a checkpoint's folder");
-  verb.add_option("--checkpoint", flags.checkpoint,
-                  "checkpoint of a run: best, last, a step or a folder (default: last)");
+  add_model_flags(verb, flags.model);
+  add_template_flag(verb, flags.chat_template);
   verb.add_option("--system", flags.options.system, "the system message at the beginning");
   verb.add_option("--max-new-tokens", flags.options.max_new_tokens,
                   "most tokens to generate per answer")
       ->capture_default_str()
       ->check(within(std::int64_t{1}, std::int64_t{1} << 40));
   add_sampling_flags(verb, flags.options.sampling);
-  one_of(verb.add_option("--dtype", flags.dtype,
-                         "dtype of the computation (default: the run's, else float32)"),
-         dtype_words());
-  add_device_flag(verb, flags.device);
-  add_ignore_fields(verb, flags.ignored_fields);
 }
 
 }  // namespace
@@ -129,7 +103,7 @@ void add_chat(CLI::App& program, int& exit_code) {
       "Each line of standard input is a message. /reset, /system TEXT, /help and /exit are "
       "commands; Ctrl-C stops an answer, Ctrl-D ends.");
   verb->callback([flags, &exit_code] {
-    take_model(flags->model, flags->checkpoint);
+    take_model(flags->model);
     Rank rank(OnSignal::EndProcess);
     exit_code = rank.run([&] { return chat(rank, *flags); });
   });

@@ -1,9 +1,12 @@
 // sherd data preview RECIPE [--samples N] [--full] [--html FILE] [--json] [--section.key …]
+// sherd data prepare RECIPE [--json] [--section.key …]
 
 #include <memory>
 #include <string>
 
 #include <CLI/CLI.hpp>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "app/hub_names.h"
@@ -13,6 +16,7 @@
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "files/output.h"
+#include "llm/inputs/prepare.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
@@ -48,7 +52,7 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   auto given = load_recipe_to_read(words, tell);
   HubNames({.json_on_stdout = flags.json, .progress = &progress}).resolve(given);
   const auto config = llm::train::resolved(given, world);
-  const auto run = llm::train::start_run(config, world, tell, &progress);
+  const auto run = llm::train::open_inputs(config, world, tell, &progress);
   const auto shown = llm::track::with_progress(&progress, "reading the samples shown", [&] {
     return llm::train::preview_of(run, flags.samples);
   });
@@ -64,11 +68,64 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   return 0;
 }
 
+nlohmann::ordered_json json_of(const llm::data::DatasetReport& report) {
+  return {{"data", report.name},       {"samples", report.samples},
+          {"skipped", report.skipped}, {"duplicates", report.duplicates},
+          {"tokens", report.tokens},   {"supervised_tokens", report.supervised_tokens}};
+}
+
+// Makes what a run of the recipe would make first.
+int prepare(bool json, const std::vector<std::string>& words) {
+  llm::track::Progress progress(output_for_people(json));
+  const auto tell = [&](const std::string& line) { progress.say(line); };
+  sherd::World world = sherd::World::alone();
+  auto config = load_recipe_to_read(words, tell);
+  HubNames({.json_on_stdout = json, .progress = &progress}).resolve(config);
+  const auto tokenizer = llm::train::load_tokenizer(config.model.path);
+  const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
+  const auto data = llm::train::load_run_data(config, tokenizer, shape, world, tell, &progress);
+  for (const auto& part : data.parts) {
+    if (part.report.duplicates > 0) {
+      tell(fmt::format("data: {}: {} of {} samples repeat an earlier sample", part.report.name,
+                       part.report.duplicates, part.report.samples));
+    }
+  }
+  const std::string folder = llm::inputs::store_folder(config.data.cache).string();
+  tell(folder.empty() ? "nothing is kept: data.cache is none" : "prepared in " + folder);
+  if (json) {
+    nlohmann::ordered_json line = {{"folder", folder}, {"files", nlohmann::ordered_json::array()}};
+    for (const auto& part : data.parts) {
+      line["files"].push_back(json_of(part.report));
+    }
+    for (const auto& heldout : data.heldout) {
+      line["files"].push_back(json_of(heldout.dataset.report));
+    }
+    print_result(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+  return 0;
+}
+
+void add_prepare(CLI::App& data, int& exit_code) {
+  CLI::App* verb = data.add_subcommand(
+      "prepare", "Tokenize the data of a recipe, so that its run starts at once");
+  auto json = std::make_shared<bool>(false);
+  verb->add_flag("--json", *json, "print one line of JSON on standard output");
+  verb->footer(
+      "Example: sherd data prepare recipes/own-data.toml\nEvery configuration key is also a flag, "
+      "as in sherd train: keys that samples depend on must be those of the run. No GPU is used. A "
+      "second start continues what a first one began.");
+  show_recipe_in_usage(*verb);
+  verb->allow_extras();  // the configuration's flags are llm::config's to read
+  verb->callback([verb, json, &exit_code] { exit_code = prepare(*json, verb->remaining()); });
+}
+
 }  // namespace
 
 void add_data(CLI::App& program, int& exit_code) {
-  CLI::App* data = program.add_subcommand("data", "Show the data that a run is trained on");
+  CLI::App* data =
+      program.add_subcommand("data", "Show or prepare the data that a run is trained on");
   data->require_subcommand(1);
+  add_prepare(*data, exit_code);
   CLI::App* verb = data->add_subcommand(
       "preview",
       "Show the first samples of a recipe as the model sees them, and figures of all samples");

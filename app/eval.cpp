@@ -14,9 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/device.h"
-#include "app/dtypes.h"
 #include "app/hub_names.h"
-#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
 #include "app/model_flags.h"
@@ -33,8 +31,8 @@
 #include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/prediction_files.h"
+#include "llm/train/prepared_data.h"
 #include "llm/train/run_data.h"
-#include "llm/train/tokenize_once.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -42,8 +40,7 @@ namespace app {
 namespace {
 
 struct EvalFlags {
-  std::string model;
-  std::string checkpoint;                         // of a run; empty: the newest
+  ModelFlags model;
   std::string data;                               // empty: the run's
   std::string format;                             // empty: the run's, else by the file
   std::vector<std::string> columns;               // prompt and completion; else the run's
@@ -53,11 +50,8 @@ struct EvalFlags {
   std::optional<std::int64_t> max_answer_tokens;  // else the run's
   std::optional<std::int64_t> batch;              // else the run's, else 8
   std::int64_t show = 0;
-  std::string predictions;                  // folder for the answers; empty: none
-  std::string dtype;                        // else the run's
-  std::vector<std::string> ignored_fields;  // in addition to the run's
+  std::string predictions;  // folder for the answers; empty: none
   std::optional<int> ranks;
-  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
   bool loss_only = false;
   bool json = false;
 };
@@ -88,7 +82,7 @@ struct Evaluated {
 
 bool is_model(const EvalFlags& flags) {
   std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::path(flags.model) / "config.json", ignored);
+  return std::filesystem::exists(std::filesystem::path(flags.model.model) / "config.json", ignored);
 }
 
 // The run's own data, read as the run read it.
@@ -97,7 +91,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
   if (!run || run->data.eval.empty()) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model,
+        fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model.model,
                     run               ? "a run without data.eval"
                     : is_model(flags) ? "a model, not a run"
                                       : "neither a run nor a model (no config.json)"));
@@ -129,15 +123,10 @@ void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
 
 // The model and data as the flags want them.
 Evaluated find_evaluated(const EvalFlags& flags) {
-  Evaluated found{llm::train::find_evaluated(flags.model, flags.checkpoint), {}};
+  Evaluated found{find_model(flags.model), {}};
   llm::train::EvaluatedModel& model = found.model;
-  auto& ignored = model.ignored_fields.names;
-  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
   model.max_length = flags.max_length.value_or(model.max_length);
   model.max_answer_tokens = flags.max_answer_tokens.value_or(model.max_answer_tokens);
-  if (!flags.dtype.empty()) {
-    model.param_dtype = dtypes_by_name().at(flags.dtype);
-  }
   if (flags.data.empty()) {
     found.files = files_of_run(model.run, flags);
   } else {
@@ -150,12 +139,17 @@ Evaluated find_evaluated(const EvalFlags& flags) {
   return found;
 }
 
-using DataFiles = std::vector<llm::data::DataFile>;
+using DataFiles = std::vector<llm::inputs::Source>;
+
+std::filesystem::path stores_of(const Evaluated& found) {
+  return llm::inputs::store_folder(found.model.run ? found.model.run->data.cache : "auto");
+}
 
 DataFiles read_files(const Evaluated& found) {
   DataFiles files;
   for (const EvaluatedFile& file : found.files) {
-    files.push_back(llm::data::read_data_file(file.path, file.reading));
+    files.push_back(llm::inputs::open_source(file.path, file.reading,
+                                             llm::inputs::digest_folder(stores_of(found))));
   }
   return files;
 }
@@ -183,30 +177,29 @@ std::string format_name(llm::config::DataFormat format) {
 llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
                                    const DataFiles& files) {
   const auto& source = found.model;
-  const auto reading = [&](std::size_t i) { return files[i].reading; };
-  return {
-      {"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
-      {"--format", of_each(found, [&](auto i) { return format_name(reading(i).format); })},
-      {"--columns", of_each(found,
-                            [&](auto i) {
-                              const auto& columns = reading(i).columns;
-                              return columns.prompt + "," + columns.completion;
-                            })},
-      {"--on-bad-sample", of_each(found,
-                                  [&](auto i) {
-                                    const auto& bad = reading(i).bad;
-                                    return bad.skip
-                                               ? fmt::format("skip, at most {}", bad.most_skipped)
-                                               : "error";
-                                  })},
-      {"--limit",
-       of_each(found, [&](auto i) { return std::to_string(found.files[i].limit.samples); })},
-      {"--max-length", std::to_string(source.max_length)},
-      {"--max-answer-tokens", std::to_string(source.max_answer_tokens)},
-      {"--batch", std::to_string(found.batch)},
-      {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
-      {"--loss-only", flags.loss_only ? "given" : "not given"},
-      {"the content of --data (SHA-256)", of_each(found, [&](auto i) { return files[i].sha256; })}};
+  const auto reading = [&](std::size_t i) { return files[i].file.reading; };
+  return {{"the checkpoint", std::filesystem::path(source.checkpoint).filename().string()},
+          {"--format", of_each(found, [&](auto i) { return format_name(reading(i).format); })},
+          {"--columns", of_each(found,
+                                [&](auto i) {
+                                  const auto& columns = reading(i).columns;
+                                  return columns.prompt + "," + columns.completion;
+                                })},
+          {"--on-bad-sample",
+           of_each(found,
+                   [&](auto i) {
+                     const auto& bad = reading(i).bad;
+                     return bad.skip ? fmt::format("skip, at most {}", bad.most_skipped) : "error";
+                   })},
+          {"--limit",
+           of_each(found, [&](auto i) { return std::to_string(found.files[i].limit.samples); })},
+          {"--max-length", std::to_string(source.max_length)},
+          {"--max-answer-tokens", std::to_string(source.max_answer_tokens)},
+          {"--batch", std::to_string(found.batch)},
+          {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
+          {"--loss-only", flags.loss_only ? "given" : "not given"},
+          {"the content of --data (SHA-256)",
+           of_each(found, [&](auto i) { return files[i].file.sha256; })}};
 }
 
 // Tokenizes as the run did, with its cache. Collective.
@@ -215,15 +208,13 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
                                           const llm::model::CausalLmImpl& model,
                                           sherd::World& world, llm::track::Progress* progress) {
   const auto& source = found.model;
-  const auto encoder = llm::train::read_together(world, [&] {
+  const auto encoder = llm::train::read_on_all_ranks(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
     return llm::train::prompt_encoder_of(
         source.run ? source.run->data : llm::config::DataSection(), tokenizer,
         {llm::train::sample_length(source.max_length, model.context_length()),
          source.max_answer_tokens});
   });
-  const std::string setting = source.run ? source.run->data.cache : "auto";
-  const llm::data::TokenCache cache(setting == "auto" ? "" : setting);
   const auto say = [&](const std::string& line) {
     if (progress != nullptr) {
       progress->say(line);
@@ -231,8 +222,9 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
   };
   std::vector<llm::data::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    datasets.push_back(llm::train::load_dataset_once(world, cache, files[i], encoder,
-                                                     found.files[i].limit, say, progress));
+    datasets.push_back(llm::train::load_dataset_on_ranks(world, files[i], encoder,
+                                                         {.folder = stores_of(found)},
+                                                         found.files[i].limit, say, progress));
   }
   return datasets;
 }
@@ -286,7 +278,7 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
 
 // Rank 0 makes the folder before anything that takes long.
 void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !flags.predictions.empty()) {
       sherd::files::make_folder(flags.predictions);
     }
@@ -318,7 +310,7 @@ void evaluate_each(const std::vector<llm::data::Dataset>& datasets, const EvalFl
   std::vector<Outcome> outcomes;
   for (const llm::data::Dataset& dataset : datasets) {
     outcomes.push_back({*evaluate(dataset), dataset.report});
-    llm::train::together(world, [&] {
+    llm::train::on_all_ranks(world, [&] {
       if (rank.is_first()) {
         report(outcomes, datasets.size(), flags);
       }
@@ -330,26 +322,26 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto progress = progress_of(rank, flags.json);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model, "--model");
+  names.resolve_model(flags.model.model, "--model");
   names.resolve_data(flags.data, "--data");
-  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
+  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
   const auto tell = [&](const std::string& line) {
     if (progress && !line.empty()) {
       progress->say(line);
     }
   };
-  const auto found = llm::train::read_together(world, [&] { return find_evaluated(flags); });
+  const auto found = llm::train::read_on_all_ranks(world, [&] { return find_evaluated(flags); });
   const llm::train::EvaluatedModel& source = found.model;
-  const auto tokenizer = llm::train::read_together(
+  const auto tokenizer = llm::train::read_on_all_ranks(
       world, [&] { return llm::train::load_tokenizer(source.model_folder); });
-  const auto shape = llm::train::read_together(world, [&] {
+  const auto shape = llm::train::read_on_all_ranks(world, [&] {
     auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
     llm::train::require_same_model(source, read, tokenizer);
     return read;
   });
-  const auto files = llm::train::read_together(world, [&] { return read_files(found); });
-  tell(llm::train::agree_on_start(world, llm::train::read_together(world, [&] {
+  const auto files = llm::train::read_on_all_ranks(world, [&] { return read_files(found); });
+  tell(llm::train::agree_on_start(world, llm::train::read_on_all_ranks(world, [&] {
                                     return llm::train::with_model_identity(
                                         eval_settings(flags, found, files), shape.config,
                                         tokenizer);
@@ -421,12 +413,8 @@ void add_eval(CLI::App& program, int& exit_code) {
   // Bounds that nobody meets are left out of the help.
   const auto whole = within(std::int64_t{0}, std::int64_t{1} << 40);
   const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
-  verb->add_option("model,--model", flags->model,
-                   "Hugging Face folder, a run's output folder, or a checkpoint's folder");
-  verb->add_option("--checkpoint", flags->checkpoint,
-                   "checkpoint of a run: best, last, a step or a folder (default: last)");
+  add_model_flags(*verb, flags->model);
   add_data_flags(*verb, *flags);
-  add_ignore_fields(*verb, flags->ignored_fields);
   verb->add_option("-n,--ranks", flags->ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
   verb->add_option("--limit", flags->limit, "only the first N questions (0: all)")->check(whole);
@@ -443,10 +431,6 @@ void add_eval(CLI::App& program, int& exit_code) {
   verb->add_option("--show", flags->show,
                    "print the first N questions with gold and predicted answers")
       ->check(whole);
-  one_of(verb->add_option("--dtype", flags->dtype,
-                          "dtype of the computation (default: the run's, else float32)"),
-         dtype_words());
-  add_device_flag(*verb, flags->device);
   auto* loss_only =
       verb->add_flag("--loss-only", flags->loss_only, "compute only the loss; generate no answers");
   verb->add_option("--predictions", flags->predictions,
@@ -455,7 +439,7 @@ void add_eval(CLI::App& program, int& exit_code) {
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
   verb->callback([flags, &exit_code] {
-    take_model(flags->model, flags->checkpoint);
+    take_model(flags->model);
     const auto code = start_ranks(flags->ranks);
     if (code) {
       exit_code = *code;

@@ -12,9 +12,7 @@
 #include <unistd.h>
 
 #include "app/device.h"
-#include "app/dtypes.h"
 #include "app/hub_names.h"
-#include "app/ignore_fields.h"
 #include "app/launch.h"
 #include "app/live_line.h"
 #include "app/model_flags.h"
@@ -26,7 +24,7 @@
 #include "files/sha256.h"
 #include "llm/eval/completion.h"
 #include "llm/io/hf_config.h"
-#include "llm/text/chat_encoder.h"
+#include "llm/text/chosen_template.h"
 #include "llm/text/conversation.h"
 #include "llm/text/printable.h"
 #include "llm/text/prompt_file.h"
@@ -47,31 +45,18 @@ using sherd::Error;
 using sherd::ExitCode;
 
 struct GenerateFlags {
-  std::string model;
-  std::string checkpoint;             // of a run; empty: the newest
+  ModelFlags model;
   std::optional<std::string> prompt;  // without one and without a file: the terminal
   std::string prompts;
   std::string out;
   llm::eval::CompletionOptions options;
   bool chat = false;
   bool raw = false;
-  std::string dtype;  // else the run's
-  std::vector<std::string> ignored_fields;
+  std::string chat_template;  // empty: the run's, else the model's
   std::optional<int> ranks;
-  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
 
   [[nodiscard]] bool asks_at_terminal() const { return !prompt && prompts.empty(); }
 };
-
-llm::train::EvaluatedModel find_model(const GenerateFlags& flags) {
-  llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model, flags.checkpoint);
-  auto& ignored = found.ignored_fields.names;
-  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
-  if (!flags.dtype.empty()) {
-    found.param_dtype = dtypes_by_name().at(flags.dtype);
-  }
-  return found;
-}
 
 std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
   if (flags.prompt) {
@@ -95,17 +80,18 @@ class Encoder {
       stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
       return;
     }
-    llm::train::EvaluatedChat found = llm::train::chat_of(source, tokenizer_);
+    llm::train::EvaluatedChat found = llm::train::chat_of(source, tokenizer_, flags.chat_template);
     stop_ids_ = std::move(found.stop_ids);
     if (flags.raw) {
       return;
     }
     if (flags.chat && !found.encoder) {
-      throw Error(ExitCode::Usage, fmt::format("--chat: the model in '{}' has no chat template",
-                                               tokenizer_.folder().string()));
+      throw Error(ExitCode::Usage,
+                  "--chat: " + llm::text::text_without_template(tokenizer_.folder()));
     }
     const std::string file = found.encoder ? found.encoder->chat_template().file() : "";
-    if (found.encoder && source.run && !found.was_learned && !flags.chat) {
+    const bool is_asked = flags.chat || !flags.chat_template.empty();
+    if (found.encoder && source.run && !found.was_learned && !is_asked) {
       remark_ = fmt::format(
           "prompts are used unchanged, as in the run's training; --chat applies the chat template "
           "of {}",
@@ -176,6 +162,7 @@ llm::train::Settings generate_settings(const GenerateFlags& flags,
           {"--dtype", llm::io::name_of_dtype(source.param_dtype)},
           {"--raw", flags.raw ? "given" : "not given"},
           {"--chat", flags.chat ? "given" : "not given"},
+          {"--template", flags.chat_template.empty() ? "not given" : flags.chat_template},
           {"the prompts (SHA-256)", sherd::files::sha256_of(texts)}};
 }
 
@@ -229,7 +216,7 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
 // anything is computed.
 std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sherd::World& world) {
   std::unique_ptr<sherd::files::NewFile> file;
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !flags.out.empty()) {
       file = std::make_unique<sherd::files::NewFile>(flags.out);
     }
@@ -242,13 +229,14 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
                   const GenerateFlags& flags, const std::vector<GivenPrompt>& prompts,
                   Progress* progress) {
   sherd::World& world = model.world();
-  const auto encoded = llm::train::read_together(world, [&] { return encoder.encode(prompts); });
+  const auto encoded =
+      llm::train::read_on_all_ranks(world, [&] { return encoder.encode(prompts); });
   const auto file = out_file(flags, world);
   const auto count = llm::track::counted_in("prompts", progress);
   const llm::track::Working generating(progress, "generating");
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
-    llm::train::together(world, [&] {  // all ranks end if the output is lost
+    llm::train::on_all_ranks(world, [&] {  // all ranks end if the output is lost
       if (file) {
         lines += completion_line(prompts[i], text) + '\n';
       } else if (world.rank() == 0) {
@@ -259,10 +247,8 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
     });
     count(static_cast<std::int64_t>(i) + 1, std::ssize(prompts));
   };
-  llm::eval::CompletionOptions options = flags.options;
-  options.stop_ids = encoder.stop_ids();
-  llm::eval::complete(model, encoded, encoder.tokenizer(), options, take);
-  llm::train::together(world, [&] {
+  llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
+  llm::train::on_all_ranks(world, [&] {
     if (file) {
       file->write(0, lines.data(), lines.size());
       file->commit();
@@ -271,36 +257,36 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
 }
 
 int generate(Rank& rank, GenerateFlags flags) {
-  using llm::train::read_together;
+  using llm::train::read_on_all_ranks;
   // Standard output is reserved for the model's text.
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model, "--model");
-  sherd::World world = rank.join({.device = device_of(rank, flags.device)});
+  names.resolve_model(flags.model.model, "--model");
+  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
-  llm::train::together(world, [&] {
+  llm::train::on_all_ranks(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
       throw Error(
           ExitCode::Usage,
           "several ranks cannot read prompts from the terminal: give --prompt or --prompts");
     }
   });
-  const auto source = read_together(world, [&] { return find_model(flags); });
+  const auto source = read_on_all_ranks(world, [&] { return find_model(flags.model); });
   const auto tokenizer =
-      read_together(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
-  const auto prompts = read_together(world, [&] { return given_prompts(flags); });
-  const auto shape = read_together(world, [&] {
+      read_on_all_ranks(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
+  const auto prompts = read_on_all_ranks(world, [&] { return given_prompts(flags); });
+  const auto shape = read_on_all_ranks(world, [&] {
     auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
     llm::train::require_same_model(source, read, tokenizer);
     return read;
   });
-  remark(progress.get(), llm::train::agree_on_start(world, read_together(world, [&] {
+  remark(progress.get(), llm::train::agree_on_start(world, read_on_all_ranks(world, [&] {
                                                       return llm::train::with_model_identity(
                                                           generate_settings(flags, source, prompts),
                                                           shape.config, tokenizer);
                                                     })));
-  const auto encoder = read_together(world, [&] {
+  const auto encoder = read_on_all_ranks(world, [&] {
     tokenizer.check_vocabulary(shape.shapes->vocab_rows());
     return Encoder(flags, source, tokenizer, shape.shapes->context_length());
   });
@@ -315,6 +301,7 @@ int generate(Rank& rank, GenerateFlags flags) {
     return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
   });
   starting.reset();
+  flags.options.stop_ids = encoder.stop_ids();
   if (flags.asks_at_terminal()) {
     answer_at_terminal(model, encoder, flags, *progress);
   } else {
@@ -325,10 +312,7 @@ int generate(Rank& rank, GenerateFlags flags) {
 
 void add_flags(CLI::App& verb, GenerateFlags& flags) {
   const auto positive = within(std::int64_t{1}, std::int64_t{1} << 40);
-  verb.add_option("model,--model", flags.model,
-                  "Hugging Face folder, a run's output folder, or a checkpoint's folder");
-  verb.add_option("--checkpoint", flags.checkpoint,
-                  "checkpoint of a run: best, last, a step or a folder (default: last)");
+  add_model_flags(verb, flags.model);
   auto* prompt = verb.add_option("--prompt", flags.prompt, "text to continue");
   verb.add_option("--prompts", flags.prompts,
                   "a .txt file with one prompt per line, or a .jsonl file with one object with "
@@ -345,19 +329,16 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
   verb.add_option("--batch", flags.options.batch, "prompts per rank and forward pass")
       ->capture_default_str()
       ->check(positive);
-  auto* chat = verb.add_flag("--chat", flags.chat,
-                             "treat prompts as a user's messages: apply the chat template (default "
-                             "for a model folder that has one, and for a run that learned "
-                             "conversations)");
+  auto* chat =
+      verb.add_flag("--chat", flags.chat,
+                    "treat prompts as a user's messages: apply the chat template (default "
+                    "for a model folder that has one, and for a run that learned conversations)");
+  auto* chat_template = add_template_flag(verb, flags.chat_template);
   verb.add_flag("--raw", flags.raw,
                 "use prompts unchanged, without a chat template (default for a run that learned no "
                 "conversations)")
-      ->excludes(chat);
-  one_of(verb.add_option("--dtype", flags.dtype,
-                         "dtype of the computation (default: the run's, else float32)"),
-         dtype_words());
-  add_device_flag(verb, flags.device);
-  add_ignore_fields(verb, flags.ignored_fields);
+      ->excludes(chat)
+      ->excludes(chat_template);
   verb.add_option("-n,--ranks", flags.ranks, "ranks to start on this host (default: 1)")
       ->check(within(1, 1024));
 }
@@ -373,7 +354,7 @@ void add_generate(CLI::App& program, int& exit_code) {
       "Without --prompt and --prompts it reads one prompt per line from standard input and answers "
       "each.");
   verb->callback([flags, &exit_code] {
-    take_model(flags->model, flags->checkpoint);
+    take_model(flags->model);
     if (const auto code = start_ranks(flags->ranks)) {
       exit_code = *code;
       return;

@@ -1,21 +1,34 @@
 #pragma once
-// The two flags that select a verb's model.
+// The flags that select a verb's model, its device and its chat template.
 
 #include <string>
-#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "llm/config/run_config.h"
+#include "llm/train/evaluated_model.h"
+
 namespace app {
 
+struct ModelFlags {
+  std::string model;
+  std::string checkpoint;                   ///< of a run; empty: the newest
+  std::string dtype;                        ///< else the run's
+  std::vector<std::string> ignored_fields;  ///< in addition to the run's
+  llm::config::DeviceKind device = llm::config::DeviceKind::Auto;
+};
+
+/// Adds --model (also without its name), --checkpoint, --dtype, --device and --ignore-fields.
+void add_model_flags(CLI::App& verb, ModelFlags& flags);
+
 /// Takes `--checkpoint FOLDER` alone as the model. Throws CLI::RequiredError if both are missing.
-inline void take_model(std::string& model, std::string& checkpoint) {
-  if (model.empty() && checkpoint.empty()) {
-    throw CLI::RequiredError("--model");
-  }
-  if (model.empty()) {
-    std::swap(model, checkpoint);
-  }
-}
+void take_model(ModelFlags& flags);
+
+/// Returns llm::train::find_evaluated() with what the flags change. Throws as it does.
+[[nodiscard]] llm::train::EvaluatedModel find_model(const ModelFlags& flags);
+
+/// Adds `--template NAME|FILE`, the `choice` of llm::train::chat_of().
+CLI::Option* add_template_flag(CLI::App& verb, std::string& choice);
 
 }  // namespace app

@@ -28,6 +28,7 @@ struct OneJob {
   std::string file;
   std::optional<int> gpus_per_node;
   bool submits = false;
+  bool prepares_first = false;
 };
 
 // A job that requests GPUs does not fall back to the CPU if they cannot be used.
@@ -43,12 +44,37 @@ void ask_for_gpus(std::vector<std::string>& words, llm::config::DeviceKind kind)
   }
 }
 
+// The file of the job that prepares the data: "my.prepare.sbatch" beside "my.sbatch".
+std::string prepare_file(const std::string& file) {
+  std::filesystem::path path = file;
+  return path.replace_extension(".prepare" + path.extension().string()).string();
+}
+
+// Writes the job that prepares the data, and returns its number where it is submitted.
+std::string write_prepare_job(const OneJob& flags, const sherd::launch::SlurmJob& run,
+                              const std::vector<std::string>& words, const std::string& file) {
+  sherd::files::write_file(file, slurm_job_file(prepare_job(run, words)));
+  say("job file that prepares the data: " + file);
+  if (!flags.submits) {
+    return "";
+  }
+  std::string job = submit(file);
+  say("Submitted batch job " + job);
+  return job;
+}
+
 int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
+  if (flags.prepares_first && flags.file.empty() && !flags.submits) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        "--prepare-first makes two job files: name one with --out, or give --submit");
+  }
   std::vector<std::string> words = settings;
   words.insert(words.begin(), flags.recipe);
   const auto say_aside = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   const llm::config::RunConfig config = load_recipe(words, say_aside);
   const std::string name = std::filesystem::path(flags.recipe).stem().string();
+  const std::vector<std::string> words_to_prepare = words;
   if (flags.gpus_per_node) {
     ask_for_gpus(words, config.device.kind);
   }
@@ -65,8 +91,11 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
   const std::string file = flags.file.empty() ? name + ".sbatch" : flags.file;
   sherd::files::write_file(file, text);
   say("job file: " + file);
+  const std::string prepares =
+      flags.prepares_first ? write_prepare_job(flags, job, words_to_prepare, prepare_file(file))
+                           : "";
   if (flags.submits) {
-    say("Submitted batch job " + submit(file));  // the words of sbatch
+    say("Submitted batch job " + submit(file, prepares));  // the words of sbatch
   }
   return 0;
 }
@@ -89,6 +118,9 @@ void add_slurm(CLI::App& program, int& exit_code) {
       ->excludes(gpus);
   add_slurm_flags(*verb, flags->slurm);
   verb->add_option("-o,--out", flags->file, "file to write (default: standard output)");
+  verb->add_flag("--prepare-first", flags->prepares_first,
+                 "also write a job without GPUs that prepares the data; with --submit the run "
+                 "begins when it has ended");
   verb->add_flag("--submit", flags->submits, "submit the job with sbatch");
   verb->footer(
       "Example: sherd slurm my.toml --nodes 2 --ranks-per-node 4 --cpus-per-rank 8 --setup 'module "

@@ -80,9 +80,30 @@ sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& na
   return job;
 }
 
-std::string submit(const std::string& file) {
+sherd::launch::SlurmJob prepare_job(const sherd::launch::SlurmJob& run,
+                                    const std::vector<std::string>& words) {
+  sherd::launch::SlurmJob job;
+  job.setup = run.setup;
+  job.cpus_per_rank = run.cpus_per_rank;
+  for (const std::string& option : run.options) {
+    const bool is_of_gpus = option.starts_with("--gres") || option.starts_with("--gpu");
+    if (option.starts_with("--job-name=")) {
+      job.options.push_back(option + "-prepare");
+    } else if (!is_of_gpus) {
+      job.options.push_back(option);
+    }
+  }
+  job.command = {run.command.front(), "data", "prepare"};
+  job.command.insert(job.command.end(), words.begin(), words.end());
+  return job;
+}
+
+std::string submit(const std::string& file, const std::string& after) {
   constexpr int kNotFound = 127;  // the shell's code for a missing command
-  const auto [code, answer] = answer_of("sbatch --parsable " + sherd::launch::shell_word(file));
+  const std::string waits =
+      after.empty() ? "" : "--dependency=afterok:" + after + " --kill-on-invalid-dep=yes ";
+  const auto [code, answer] =
+      answer_of("sbatch --parsable " + waits + sherd::launch::shell_word(file));
   if (code == kNotFound) {
     throw Error(
         ExitCode::Unavailable,

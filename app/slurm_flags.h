@@ -27,9 +27,15 @@ void add_slurm_flags(CLI::App& verb, SlurmFlags& flags);
                                                 const std::vector<std::string>& words,
                                                 const llm::config::RunConfig& config);
 
-/// Submits a file with sbatch and returns the number of the job. Throws sherd::Error(Unavailable)
-/// if sbatch is missing or refuses it.
-[[nodiscard]] std::string submit(const std::string& file);
+/// Returns the job of `sherd data prepare` with the same words: one task without GPUs on one host,
+/// with the run's options, requests for GPUs excepted.
+[[nodiscard]] sherd::launch::SlurmJob prepare_job(const sherd::launch::SlurmJob& run,
+                                                  const std::vector<std::string>& words);
+
+/// Submits a file with sbatch and returns the number of the job, which waits until the job `after`,
+/// if there is one, has ended well. Throws sherd::Error(Unavailable) if sbatch is missing or
+/// refuses it.
+[[nodiscard]] std::string submit(const std::string& file, const std::string& after = "");
 
 /// Returns squeue's state of a job, such as "RUNNING"; empty if it has ended. Throws
 /// sherd::Error(Unavailable) if squeue does not answer: the job may still be running.

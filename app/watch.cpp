@@ -96,7 +96,7 @@ int show_step(const WatchFlags& flags) {
   sherd::World world = sherd::World::alone();
   llm::track::Progress progress(output_for_people(/*json_on_stdout=*/true));
   const auto silent = [](const std::string&) {};
-  const auto run = llm::train::start_run(records.config, world, silent, &progress);
+  const auto run = llm::train::open_inputs(records.config, world, silent, &progress);
   require_same_data(records, run.data);
   const auto dealt =
       llm::train::samples_of_step(run, *flags.step, records.ranks > 0 ? records.ranks : 1);

@@ -1,4 +1,4 @@
-# cmake --install: libsherd, its headers and CMake package, and the sherd program where it is built.
+# cmake --install: libsherd, its headers and CMake package, and the programs sherd, tokenizer_check and chat_check where they are built.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -54,5 +54,6 @@ endif()
 if(SHERD_BUILD_LLM)
   set_target_properties(sherd_program PROPERTIES INSTALL_RPATH "${run_path}")
   install(TARGETS sherd_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS tokenizer_check chat_check RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)  # the quick start does not build them all
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION share/sherd USE_SOURCE_PERMISSIONS)  # beside bin/: app/recipes.cpp looks there
 endif()

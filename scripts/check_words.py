@@ -34,28 +34,8 @@ HEADERS = ("include/sherd/*.h",)
 CODE = tuple(f"{folder}/**/*.{end}" for folder in ("include", "src", "ops", "llm", "app", "launch", "net", "files", "safetensors")
              for end in ("h", "cpp"))
 
-# Identifiers that are still there: of the engine until its folders are rearranged, of the trainer until its inputs are.
+# Identifiers that are still there: of the engine until its folders are rearranged.
 ALLOWED = {
-    "app/eval.cpp": "together",
-    "app/generate.cpp": "together",
-    "llm/bench/bench.cpp": "settle",
-    "llm/check/data_checks.cpp": "together",
-    "llm/check/scratch_folder.cpp": "from_first_rank",
-    "llm/train/agreement.cpp": "together from_first_rank",
-    "llm/train/agreement.h": "together from_first_rank",
-    "llm/train/best_so_far.cpp": "from_first_rank",
-    "llm/train/cadence.cpp": "Cadence",
-    "llm/train/cadence.h": "Cadence",
-    "llm/train/export_run.cpp": "together from_first_rank",
-    "llm/train/output_folder.cpp": "together from_first_rank",
-    "llm/train/resume.cpp": "from_first_rank",
-    "llm/train/run_data.cpp": "together",
-    "llm/train/start.cpp": "together from_first_rank",
-    "llm/train/tokenize_once.cpp": "together",
-    "llm/train/trainer.cpp": "together from_first_rank",
-    "llm/train/training_loop.cpp": "Unread together from_first_rank settle",
-    "llm/train/training_loop.h": "Cadence Unread settle",
-    "llm/train/training_loop_saves.cpp": "from_first_rank settle",
     "src/base/wait_board.h": "WaitBoard",
     "src/communicators/c10d.h": "Roster",
     "src/communicators/connect_together.cpp": "together",

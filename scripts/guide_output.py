@@ -2,7 +2,7 @@
 """Runs the commands that a page shows, and writes their output into the page; or checks the page.
 
     scripts/guide_output.py [PAGE …]                   # rewrites; default: every page of docs/guide
-    scripts/guide_output.py --check [PAGE …]           # checks; default: README, quick start, library, workshop
+    scripts/guide_output.py --check [PAGE …]           # checks; default: README, quick start, library, workshop, chat
         --long             runs slow commands too
         --programs DIR     uses the programs of this folder (default: build/release/bin)
 
@@ -22,7 +22,8 @@ import guide_check
 from guide_pages import Shell, commands_in, with_code
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CHECKED = ("README.md", "docs/guide/quick-start.md", "docs/guide/library.md", "docs/guide/workshop.md")
+CHECKED = ("README.md", "docs/guide/quick-start.md", "docs/guide/library.md", "docs/guide/workshop.md",
+           "docs/guide/chat.md")
 
 
 def rewrite(page, shell):

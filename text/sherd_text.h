@@ -134,8 +134,8 @@ typedef struct sherd_stream sherd_stream;
 
 /* The bytes of a data file, decompressed as they are read where its first bytes are those of gzip
  * (several members, zeros after the last one) or Zstandard. Memory: at most 128 MiB, the largest
- * Zstandard window. The first takes the descriptor over, also where it fails; the second reads bytes
- * that live until the stream is closed. */
+ * Zstandard window. The first takes the descriptor over, also where it fails; the second reads
+ * bytes that live until the stream is closed. */
 int32_t sherd_text_stream_open_descriptor(int32_t descriptor, sherd_stream** stream, char** error);
 int32_t sherd_text_stream_open_bytes(sherd_text_slice bytes, sherd_stream** stream, char** error);
 void sherd_text_stream_close(sherd_stream* stream);

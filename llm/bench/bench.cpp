@@ -193,7 +193,7 @@ class Bench {
 
  private:
   void step();
-  void settle();
+  void read_pending();
   void report(double seconds);
   void warm_up();
   void timed_steps();
@@ -241,14 +241,14 @@ void Bench::step() {
   train::LaunchedStep launched = train::launch_step(
       model_, optimizer_, scaler_ ? &*scaler_ : nullptr, micro_batches(), plan, std::move(clock));
   ++step_;
-  settle();
+  read_pending();
   unread_ = std::move(launched);
   if (world_.device().is_cpu()) {
-    settle();
+    read_pending();
   }
 }
 
-void Bench::settle() {
+void Bench::read_pending() {
   if (!unread_) {
     return;
   }
@@ -288,13 +288,13 @@ void Bench::timed_steps() {
   const bool by_operator = options_.operators && !profiles_device(options_, world_);
   train::StepProfile profile(by_operator ? train::StepProfile::Detail::Operators
                                          : train::StepProfile::Detail::Phases);
-  settle();
+  read_pending();
   seconds_.clear();
   phase_seconds_ = {};
   for (std::int64_t i = 0; i < options_.steps; ++i) {
     step();
   }
-  settle();
+  read_pending();
   result_.step_seconds = seconds_;
   const auto steps = static_cast<double>(options_.steps);
   for (train::StepProfile::Entry entry : profile.entries()) {
@@ -328,7 +328,7 @@ void Bench::measure_memory() {
     profile.set_at_phase_end(
         [&] { largest = std::max(largest, train::held_bytes_on(world_.device())); });
     step();
-    settle();
+    read_pending();
   }
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
   result_.peak_rank_bytes = of_all_ranks(world_, train::peak_bytes_on(world_.device()));
@@ -339,7 +339,7 @@ void Bench::warm_up() {
   for (std::int64_t i = 0; i < options_.warmup; ++i) {
     step();
   }
-  settle();
+  read_pending();
   const std::int64_t left = options_.steps + kStepsBesides + steps_of_profile(options_, world_);
   check_time_left(static_cast<double>(left) * last_.seconds, options_.max_minutes, world_);
 }
@@ -371,7 +371,7 @@ void Bench::profile_device() {
     for (int i = 0; i < count; ++i) {
       step();
     }
-    settle();
+    read_pending();
   };
   result_.device_time =
       train::profile_steps(world_.device(), recorded_steps(options_),

@@ -72,15 +72,15 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   }
   config::RunConfig fresh = given;
   fresh.checkpoint.resume = "never";
-  const train::StartedRun run =
-      train::start_run(train::resolved(fresh, world), world, say, hooks.progress);
+  const train::RunInputs run =
+      train::open_inputs(train::resolved(fresh, world), world, say, hooks.progress);
   found(data_order(run.data, run.config, run.shape, world));
   found(labels(run.data, run.config, run.tokenizer, world));
   found(padding(run.data, run.config, run.shape, world));
   train::require_room(run.config, run.model, run.data.length, world, say);
   const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
   const train::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
-    return train::read_together(world, [&] {
+    return train::read_on_all_ranks(world, [&] {
       return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
     });
   });

@@ -235,7 +235,7 @@ CheckItem data_order(const train::RunData& data, const config::RunConfig& config
 CheckItem labels(const train::RunData& data, const config::RunConfig& config,
                  const text::Tokenizer& tokenizer, sherd::World& world) {
   Compared compared;
-  train::together(world, [&] {
+  train::on_all_ranks(world, [&] {
     for (std::size_t part = 0; world.rank() == 0 && part < data.parts.size(); ++part) {
       compare_part(data, part, config, tokenizer, compared);
     }

@@ -13,6 +13,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
+constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+constexpr std::int64_t kGibibyte = std::int64_t{1} << 30;
 constexpr milliseconds kLongest = std::chrono::hours(1000);
 
 struct TimeUnit {
@@ -87,6 +89,23 @@ std::optional<milliseconds> duration_of(std::string_view text) {
     }
   }
   return std::nullopt;
+}
+
+std::optional<MemorySize> memory_size_of(std::string_view text) {
+  constexpr std::int64_t kLeast = 16 * kMebibyte;
+  constexpr std::int64_t kMost = 1024 * kGibibyte;
+  const auto measure = measure_of(text);
+  const std::int64_t unit = !measure                 ? 0
+                            : measure->unit == "MiB" ? kMebibyte
+                            : measure->unit == "GiB" ? kGibibyte
+                                                     : 0;
+  const bool fits = unit > 0 && measure->count <= kMost / unit && measure->count * unit >= kLeast;
+  return fits ? std::optional(MemorySize{measure->count * unit}) : std::nullopt;
+}
+
+std::string to_text(const MemorySize& size) {
+  return size.bytes % kGibibyte == 0 ? fmt::format("{} GiB", size.bytes / kGibibyte)
+                                     : fmt::format("{} MiB", size.bytes / kMebibyte);
 }
 
 std::string to_text(milliseconds duration) {

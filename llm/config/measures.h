@@ -55,6 +55,16 @@ struct Warmup {
 /// "100 steps", or a share of the run from 0 to 1: "0.03".
 [[nodiscard]] std::optional<Warmup> warmup_of(std::string_view text);
 
+/// An amount of memory.
+struct MemorySize {
+  std::int64_t bytes = 0;
+  bool operator==(const MemorySize&) const = default;
+};
+
+/// "512 MiB", "1 GiB": a whole number, from 16 MiB to 1024 GiB.
+[[nodiscard]] std::optional<MemorySize> memory_size_of(std::string_view text);
+[[nodiscard]] std::string to_text(const MemorySize& size);
+
 /// The number that is all of `text`.
 [[nodiscard]] std::optional<std::int64_t> integer_of(std::string_view text);
 [[nodiscard]] std::optional<double> number_of(std::string_view text);

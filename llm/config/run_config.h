@@ -113,6 +113,7 @@ struct DataSection {
   std::optional<std::int64_t> max_length;  ///< none: the model's context
   std::int64_t max_answer_tokens = 32;
   std::string cache = "auto";
+  MemorySize prepare_memory{std::int64_t{1} << 30};
   Packing packing = Packing::None;
   std::vector<DataSet> train;
   std::vector<DataSet> eval;

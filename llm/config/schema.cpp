@@ -130,10 +130,11 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                                {"sharegpt", DataFormat::Sharegpt},
                                                {"prompt_completion", DataFormat::PromptCompletion},
                                                {"text", DataFormat::Text}}),
-       .doc = "squad: SQuAD's JSON; jsonl: one record per line; json: an array of records; "
-              "parquet; csv: a table with commas, or tabs in a .tsv file; chat, alpaca, sharegpt, "
-              "prompt_completion, text: records of that kind in any of these; auto: by the name's "
-              "end, first bytes and columns; the choice is written into the run's config.toml",
+       .doc =
+           "Files: squad is SQuAD's JSON, jsonl one record per line, json an array of records, "
+           "csv a table with commas (or tabs in a .tsv file). Records in any of these but squad: "
+           "chat, alpaca, sharegpt, prompt_completion, text. auto looks at the name's end, the "
+           "first bytes and the columns, and writes its choice into the run's config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",
@@ -198,6 +199,10 @@ Table fields(DataSection& data) {
               "$XDG_CACHE_HOME or ~/.cache; none: keep nothing",
        .of_host = true,
        .old_value = OldValue{"", "auto"}},
+      {.name = "prepare_memory",
+       .slot = memory_size(data.prepare_memory),
+       .doc = "most memory that tokenizing takes per process, beside the tokenizer's own",
+       .of_host = true},
       {.name = "packing",
        .slot = choice<Packing>(data.packing,
                                {{"none", Packing::None}, {"first_fit", Packing::FirstFit}}),

@@ -297,6 +297,11 @@ Value every(Every& slot) {
                          [](const std::string& text) { return every_of(text); });
 }
 
+Value memory_size(MemorySize& slot) {
+  return measured<MemorySize>(slot, R"(memory from "16 MiB" to "1024 GiB")",
+                              [](const std::string& text) { return memory_size_of(text); });
+}
+
 Value step_span(StepSpan& slot) {
   return measured<StepSpan>(slot, R"("never", or steps from 1 on such as "10", "10-12")",
                             [](const std::string& text) { return step_span_of(text); });

@@ -72,6 +72,7 @@ struct Value {
 /// "none", or a share of at most one half such as "1 %" or 0.01; none is 0.
 [[nodiscard]] Value share_or_none(double& slot);
 [[nodiscard]] Value every(Every& slot);
+[[nodiscard]] Value memory_size(MemorySize& slot);
 [[nodiscard]] Value step_span(StepSpan& slot);
 /// "none", "host", or "disk:FOLDER", of which the folder is kept.
 [[nodiscard]] Value host_or_disk_folder(bool& on_host, std::string& folder);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/input.h"
+#include "files/mapped_file.h"
 #include "files/other_kind.h"
 #include "files/sha256.h"
 #include "llm/text/byte_source.h"
@@ -27,6 +28,8 @@ namespace fs = std::filesystem;
 
 // A file is held in memory, at about five times its size. SQuAD v1.1's has 30 MB.
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{4} << 30;
+// A file that has only blanks there counts as empty.
+constexpr std::size_t kHeadBytes = std::size_t{64} << 10;
 
 // Whether a name is the pattern, in which a '*' stands for any characters.
 bool matches(std::string_view name, std::string_view pattern) {
@@ -92,13 +95,6 @@ text::Container container_of(const text::DataBytes& file, config::DataFormat for
   }
 }
 
-text::RecordReading reading_of(const text::DataBytes& file, const FileReading& reading) {
-  return {.container = container_of(file, reading.format),
-          .kind = kind_of(reading.format),
-          .columns = reading.columns,
-          .bad = reading.bad};
-}
-
 // The records of a compressed file have no places in the bytes that are kept of it.
 void forget_places(text::QuestionFile& file) {
   for (text::Question& question : file.questions) {
@@ -116,7 +112,7 @@ text::QuestionFile parsed(const NamedBytes& file, const FileReading& reading) {
     return text::parse_squad(is_compressed ? text::first_bytes(source, kMaxFileBytes) : file.bytes,
                              file.name, reading.bad);
   }
-  text::QuestionFile records = text::read_records(source, reading_of(source, reading));
+  text::QuestionFile records = text::read_records(source, record_reading_of(source, reading));
   if (is_compressed) {
     forget_places(records);
   }
@@ -167,12 +163,13 @@ std::string note_of(const text::FirstRecord& first, bool was_auto) {
   return note;
 }
 
-bool is_questions(const NamedBytes& file, config::DataFormat format) {
+bool is_questions(const std::string& file, config::DataFormat format) {
   if (format != config::DataFormat::Parquet) {
     return format == config::DataFormat::Squad;
   }
   try {
-    const auto columns = text::ParquetRows(file.bytes, file.name, {}).columns();
+    const sherd::files::MappedFile mapped(file);
+    const auto columns = text::ParquetRows(mapped.bytes(), file, {}).columns();
     return std::find(columns.begin(), columns.end(), "context") != columns.end();
   } catch (const sherd::Error&) {
     return true;  // reading it will tell
@@ -182,11 +179,12 @@ bool is_questions(const NamedBytes& file, config::DataFormat format) {
 // Looks at the first record: sets a format that was left out, and the note.
 void recognise(DataFile& all, bool was_auto) {
   for (const NamedBytes& file : all.files) {
-    if (is_questions(file, all.reading.format)) {
+    if (is_questions(file.name, all.reading.format)) {
       return;
     }
-    const text::DataBytes source{file.name, file.bytes};
-    const text::FirstRecord first = text::first_record(source, reading_of(source, all.reading));
+    const text::DataBytes source{file.name};
+    const text::FirstRecord first =
+        text::first_record(source, record_reading_of(source, all.reading));
     if (first.kind == text::RecordKind::Auto) {
       continue;  // it has none
     }
@@ -242,23 +240,10 @@ void require_questions(const text::QuestionFile& file, const DataFile& source) {
                                        file.skipped.front().text()));
 }
 
-void keep_side(text::QuestionFile& file, const DataFile& source) {
-  const FileReading& reading = source.reading;
-  if (reading.side == Side::All) {
-    return;
-  }
-  const std::size_t all = file.questions.size();
-  std::erase_if(file.questions, [&](const text::Question& question) {
-    const std::string_view context =
-        question.is_record() ? std::string_view() : file.contexts[question.context];
-    return is_held_out(question, context, reading.held_out) != (reading.side == Side::HeldOut);
-  });
+void require_side(text::QuestionFile& file, const DataFile& source) {
+  const std::int64_t others = keep_side(file, source.reading);
   if (file.questions.empty()) {
-    throw sherd::Error(
-        sherd::ExitCode::BadData,
-        fmt::format("{}: data.held_out leaves none of its {} samples to {}: {}", source.name, all,
-                    reading.side == Side::HeldOut ? "evaluate" : "train on",
-                    reading.side == Side::HeldOut ? "raise it" : "lower it"));
+    refuse_empty_side(source, others);
   }
 }
 
@@ -313,8 +298,38 @@ class JoinedQuestions {
 
 }  // namespace
 
-config::DataFormat format_of(const std::string& name, std::string_view bytes) {
-  const text::DataBytes file{name, bytes};
+text::RecordReading record_reading_of(const text::DataBytes& file, const FileReading& reading) {
+  return {.container = container_of(file, reading.format),
+          .kind = kind_of(reading.format),
+          .columns = reading.columns,
+          .bad = reading.bad};
+}
+
+bool is_read_whole(config::DataFormat format) {
+  return format == config::DataFormat::Squad || format == config::DataFormat::Parquet;
+}
+
+std::int64_t keep_side(text::QuestionFile& file, const FileReading& reading) {
+  if (reading.side == Side::All) {
+    return 0;
+  }
+  return static_cast<std::int64_t>(
+      std::erase_if(file.questions, [&](const text::Question& question) {
+        const std::string_view context =
+            question.is_record() ? std::string_view() : file.contexts[question.context];
+        return is_held_out(question, context, reading.held_out) != (reading.side == Side::HeldOut);
+      }));
+}
+
+void refuse_empty_side(const DataFile& source, std::int64_t all) {
+  const bool is_held_out = source.reading.side == Side::HeldOut;
+  throw sherd::Error(
+      sherd::ExitCode::BadData,
+      fmt::format("{}: data.held_out leaves none of its {} samples to {}: {}", source.name, all,
+                  is_held_out ? "evaluate" : "train on", is_held_out ? "raise it" : "lower it"));
+}
+
+config::DataFormat format_of(const text::DataBytes& file) {
   switch (text::container_of(file)) {
     case text::Container::Parquet:
       return config::DataFormat::Parquet;
@@ -326,7 +341,7 @@ config::DataFormat format_of(const std::string& name, std::string_view bytes) {
     default:
       break;
   }
-  const std::string_view plain = text::without_compression(name);
+  const std::string_view plain = text::without_compression(file.name);
   const bool is_named = plain.ends_with(".jsonl") || plain.ends_with(".ndjson");
   return is_named || text::begins_with_record(file) ? config::DataFormat::Jsonl
                                                     : config::DataFormat::Squad;
@@ -381,19 +396,17 @@ std::optional<std::string> pattern_of(const std::vector<std::string>& files) {
   return !is_file && files_of(pattern) == in_order ? std::optional(pattern) : std::nullopt;
 }
 
-DataFile read_data_file(const fs::path& path, const FileReading& reading) {
+DataFile find_data_file(const fs::path& path, const FileReading& reading) {
   refuse_arrow(path);
   DataFile all{path.string(), {}, {}, reading};
-  std::string digests;
   for (const std::string& name : files_of(path)) {
-    const NamedBytes& file =
-        all.files.emplace_back(NamedBytes{name, sherd::files::read_file(name, kMaxFileBytes)});
-    digests += sherd::files::sha256_of(file.bytes);
-    if (!text::is_parquet(file.bytes)) {
-      sherd::files::refuse_utf16(name, file.bytes);
+    all.files.push_back({name, {}});
+    const config::DataFormat format = format_of({name});
+    const std::string head = text::first_bytes({name}, kHeadBytes);
+    if (format != config::DataFormat::Parquet) {
+      sherd::files::refuse_utf16(name, head);
     }
-    const config::DataFormat format = format_of(name, file.bytes);
-    const bool has_format = !is_blank(file.bytes) || format == config::DataFormat::Parquet;
+    const bool has_format = !is_blank(head) || format == config::DataFormat::Parquet;
     if (reading.format != config::DataFormat::Auto || !has_format) {
       continue;
     }
@@ -406,9 +419,19 @@ DataFile read_data_file(const fs::path& path, const FileReading& reading) {
     all.reading.format = format;
   }
   if (all.reading.format == config::DataFormat::Auto) {  // all are empty
-    all.reading.format = format_of(all.files.front().name, all.files.front().bytes);
+    all.reading.format = format_of({all.files.front().name});
   }
   recognise(all, reading.format == config::DataFormat::Auto);
+  return all;
+}
+
+DataFile read_data_file(const fs::path& path, const FileReading& reading) {
+  DataFile all = find_data_file(path, reading);
+  std::string digests;
+  for (NamedBytes& file : all.files) {
+    file.bytes = sherd::files::read_file(file.name, kMaxFileBytes);
+    digests += sherd::files::sha256_of(file.bytes);
+  }
   all.sha256 = all.files.size() > 1 ? sherd::files::sha256_of(digests) : digests;
   return all;
 }
@@ -437,7 +460,7 @@ text::QuestionFile parse_data_file(const DataFile& file) {
   if (file.files.size() == 1) {
     text::QuestionFile one = parsed(file.files.front(), file.reading);
     require_questions(one, file);
-    keep_side(one, file);
+    require_side(one, file);
     return one;
   }
   JoinedQuestions joined(file);
@@ -447,7 +470,7 @@ text::QuestionFile parse_data_file(const DataFile& file) {
   }
   text::QuestionFile all = std::move(joined).finish();
   require_questions(all, file);
-  keep_side(all, file);
+  require_side(all, file);
   return all;
 }
 

@@ -46,7 +46,7 @@ struct DataFile {
 /// ending of its name (.jsonl, .ndjson, .csv, .tsv, .parquet, before .gz or .zst); else parquet
 /// where it begins as such files do, json where it begins with '[', jsonl where its first line is a
 /// record, and squad otherwise.
-config::DataFormat format_of(const std::string& name, std::string_view bytes);
+config::DataFormat format_of(const text::DataBytes& file);
 
 /// The files that a path means, in the order of their names: those of its folder whose names are
 /// its last part, a `*` standing for any characters; or the one that has just this name. Throws
@@ -56,10 +56,26 @@ std::vector<std::string> files_of(const std::filesystem::path& path);
 /// The path with one `*` that means these files and no others; none where there is no such path.
 std::optional<std::string> pattern_of(const std::vector<std::string>& files);
 
+/// Finds files_of(path) and their format by their beginnings: neither bytes nor a digest. Throws as
+/// read_data_file() does.
+DataFile find_data_file(const std::filesystem::path& path, const FileReading& reading = {});
+
 /// Reads files_of(path). Throws as it does, and sherd::Error: InputMissing if a file cannot be
 /// read, BadData if one is text in UTF-16, if the path is a folder that `save_to_disk` wrote, or if
 /// Auto means something else for one than for another (empty files have no format).
 DataFile read_data_file(const std::filesystem::path& path, const FileReading& reading = {});
+
+/// How the records of a file are read. The format is none that is read as a whole.
+[[nodiscard]] text::RecordReading record_reading_of(const text::DataBytes& file,
+                                                    const FileReading& reading);
+
+/// Whether files of a format are read as a whole, not record by record.
+[[nodiscard]] bool is_read_whole(config::DataFormat format);
+
+/// Takes the samples of the other side away. Returns how many.
+std::int64_t keep_side(text::QuestionFile& file, const FileReading& reading);
+/// Refuses a data set of which `data.held_out` leaves nothing. `all`: its samples.
+[[noreturn]] void refuse_empty_side(const DataFile& source, std::int64_t all);
 
 /// Whether a sample is in the share that is kept from training: a hash of its texts decides, so
 /// that equal samples are on one side, in any file and order. `context` is that of its question, or

@@ -28,6 +28,7 @@ struct DatasetReport {
   std::int64_t answers_cut = 0;   ///< of records: completions
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
+  std::int64_t duplicates = 0;  ///< samples that have the tokens of one before them
   text::PromptLimits limits;
   std::vector<std::int64_t> unfit;  ///< indices of questions that fit in no sample: skipped
 

@@ -51,8 +51,7 @@ Rows Rows::first_fit(const Samples& samples, std::int64_t capacity_tokens, std::
   std::vector<std::vector<std::int64_t>> packed;
   Room room(samples.size(), capacity_tokens);
   for (const std::int64_t sample : order) {
-    const auto tokens =
-        static_cast<std::int64_t>(samples[static_cast<std::size_t>(sample)].ids.size());
+    const std::int64_t tokens = samples.length(static_cast<std::size_t>(sample));
     const std::size_t row = room.take(std::min(tokens, capacity_tokens));
     packed.resize(std::max(packed.size(), row + 1));
     packed[row].push_back(sample);

@@ -1,5 +1,5 @@
 #pragma once
-// Tokenized samples side by side in flat arrays, in memory or in a mapped file.
+// Tokenized samples, in memory or in a mapped file.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,49 +31,47 @@ struct Sample {
   [[nodiscard]] std::span<const text::TokenId> prompt() const;
 };
 
-/// The samples of a data set. Cheap to copy (copies share the arrays); may be read by several
+/// Where samples are kept: in memory, in a mapped store, or in a mixture of others. May be read by
+/// several threads at once.
+class SampleSource {
+ public:
+  SampleSource() = default;
+  SampleSource(const SampleSource&) = delete;
+  SampleSource& operator=(const SampleSource&) = delete;
+  virtual ~SampleSource() = default;
+  [[nodiscard]] virtual std::size_t size() const = 0;
+  /// Throws sherd::Error(StorageIo) if a mapped file is damaged or has become shorter.
+  [[nodiscard]] virtual Sample at(std::size_t index) const = 0;
+  /// Tokens of a sample, without reading them.
+  [[nodiscard]] virtual std::int64_t length(std::size_t index) const = 0;
+  /// Supervised tokens of a sample, without reading its tokens.
+  [[nodiscard]] virtual std::int64_t supervised(std::size_t index) const = 0;
+  /// Tokens of all samples.
+  [[nodiscard]] virtual std::int64_t tokens() const = 0;
+};
+
+/// The samples of a data set. Cheap to copy (copies share the source); may be read by several
 /// threads at once.
 class Samples {
  public:
-  /// The arrays, kept alive by their owner. Sample i is ids [begins[i], begins[i + 1]).
-  struct Arrays {
-    std::span<const std::int64_t> begins;      ///< [samples + 1], from 0
-    std::span<const text::TokenId> ids;        ///< [tokens]
-    std::span<const std::uint8_t> supervised;  ///< [tokens]
-    std::span<const SampleCut> cuts;           ///< [samples]
-  };
-
   Samples() = default;
-  /// Copies the ids. Memory: 5 bytes a token and 20 a sample.
+  /// Copies the ids. Memory: 5 bytes per token and 20 per sample.
   explicit Samples(const std::vector<text::LabelledPrompt>& prompts);
-  /// Uses arrays that `owner` keeps alive.
-  Samples(std::shared_ptr<const void> owner, const Arrays& arrays)
-      : owner_(std::move(owner)), arrays_(arrays) {}
+  explicit Samples(std::shared_ptr<const SampleSource> source) : source_(std::move(source)) {}
 
-  [[nodiscard]] std::size_t size() const {
-    return arrays_.begins.empty() ? 0 : arrays_.begins.size() - 1;
+  [[nodiscard]] std::size_t size() const { return source_ ? source_->size() : 0; }
+  [[nodiscard]] Sample operator[](std::size_t index) const { return source_->at(index); }
+  [[nodiscard]] std::int64_t length(std::size_t index) const { return source_->length(index); }
+  [[nodiscard]] std::int64_t supervised(std::size_t index) const {
+    return source_->supervised(index);
   }
-  /// Throws sherd::Error(StorageIo) if a mapped file has become shorter (files/mapped_file.h).
-  [[nodiscard]] Sample operator[](std::size_t index) const;
-  [[nodiscard]] const Arrays& arrays() const { return arrays_; }
+  [[nodiscard]] std::int64_t tokens() const { return source_ ? source_->tokens() : 0; }
 
  private:
-  std::shared_ptr<const void> owner_;
-  Arrays arrays_;
+  std::shared_ptr<const SampleSource> source_;
 };
 
-/// Puts samples side by side. Memory: 5 bytes a token and 20 a sample.
-class SamplesBuilder {
- public:
-  SamplesBuilder();
-  /// Copies the ids.
-  void add(const Sample& sample);
-  /// The samples added so far, which the builder gives away.
-  [[nodiscard]] Samples build() &&;
-
- private:
-  struct Storage;
-  std::shared_ptr<Storage> storage_;
-};
+/// What a sample has lost.
+[[nodiscard]] SampleCut cut_of(const text::LabelledPrompt& prompt);
 
 }  // namespace llm::data

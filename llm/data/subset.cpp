@@ -36,17 +36,53 @@ std::vector<std::size_t> weighted(std::size_t size, double weight, std::uint64_t
   return indices;
 }
 
+namespace {
+
+// Which sample of which part each place of a mixture has: 8 bytes per place.
+class Mixture final : public SampleSource {
+ public:
+  Mixture(std::span<const Part> parts, std::uint64_t seed) {
+    for (const Part& part : parts) {
+      const std::vector<std::size_t> indices = weighted(part.samples.size(), part.weight, seed);
+      places_.reserve(places_.size() + indices.size());
+      for (const std::size_t index : indices) {
+        places_.push_back(parts_.size() << kSampleBits | index);
+        tokens_ += part.samples.length(index);
+      }
+      parts_.push_back(part.samples);
+    }
+  }
+
+  [[nodiscard]] std::size_t size() const override { return places_.size(); }
+  [[nodiscard]] Sample at(std::size_t index) const override {
+    return parts_[places_[index] >> kSampleBits][sample_of(index)];
+  }
+  [[nodiscard]] std::int64_t length(std::size_t index) const override {
+    return parts_[places_[index] >> kSampleBits].length(sample_of(index));
+  }
+  [[nodiscard]] std::int64_t supervised(std::size_t index) const override {
+    return parts_[places_[index] >> kSampleBits].supervised(sample_of(index));
+  }
+  [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
+
+ private:
+  static constexpr unsigned kSampleBits = 40;
+  [[nodiscard]] std::size_t sample_of(std::size_t index) const {
+    return places_[index] & ((std::uint64_t{1} << kSampleBits) - 1);
+  }
+
+  std::vector<Samples> parts_;
+  std::vector<std::uint64_t> places_;  // part above kSampleBits, sample below
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace
+
 Samples mixed(std::span<const Part> parts, std::uint64_t seed) {
   if (parts.size() == 1 && parts.front().weight == 1) {
     return parts.front().samples;
   }
-  SamplesBuilder builder;
-  for (const Part& part : parts) {
-    for (const std::size_t index : weighted(part.samples.size(), part.weight, seed)) {
-      builder.add(part.samples[index]);
-    }
-  }
-  return std::move(builder).build();
+  return Samples(std::make_shared<const Mixture>(parts, seed));
 }
 
 }  // namespace llm::data

@@ -34,7 +34,7 @@ struct Part {
 
 /// All parts one after the other, each as often as its weight says; for a fraction of once, that
 /// share of the samples, at least one, drawn by `seed`. One part of weight 1 is returned as it is.
-/// Memory: 5 bytes a token and 20 a sample otherwise.
+/// Memory: 8 bytes per sample of the mixture otherwise.
 [[nodiscard]] Samples mixed(std::span<const Part> parts, std::uint64_t seed);
 
 }  // namespace llm::data

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "files/mapped_file.h"
 #include "llm/data/dataset.h"
 #include "llm/text/squad.h"
 #include "llm/text/utf8.h"
@@ -43,9 +44,9 @@ class Places {
   }
 
   // None in what is no text.
-  [[nodiscard]] std::optional<Place> of(const text::Question& question) const {
-    const std::string_view bytes = file_.files[question.file].bytes;
-    if (question.end_byte > 0) {
+  [[nodiscard]] std::optional<Place> of(const text::Question& question) {
+    const std::string_view bytes = bytes_of(question.file);
+    if (question.end_byte > 0 && static_cast<std::size_t>(question.end_byte) <= bytes.size()) {
       const auto begin = static_cast<std::size_t>(question.begin_byte);
       const auto size = static_cast<std::size_t>(question.end_byte) - begin;
       return Place{bytes.substr(begin, size), question.begin_byte,
@@ -61,7 +62,18 @@ class Places {
   }
 
  private:
+  // Those that were read, or those on the disk.
+  std::string_view bytes_of(std::size_t number) {
+    const NamedBytes& file = file_.files[number];
+    if (!file.bytes.empty()) {
+      return file.bytes;
+    }
+    const auto [mapped, is_new] = mapped_.try_emplace(number, file.name);
+    return mapped->second.bytes();
+  }
+
   const DataFile& file_;
+  std::map<std::size_t, sherd::files::MappedFile> mapped_;
   // Of files, by their number: positions of questions by their ids.
   std::map<std::size_t, std::unordered_map<std::string, text::JsonPosition>> squad_;
 };
@@ -99,7 +111,7 @@ std::vector<text::BadSample> with_unfit(const text::QuestionFile& questions,
   if (!policy.skip) {
     told.resize(std::min(told.size(), text::FaultList::kMostTold));
   }
-  const Places places(questions, told, file);
+  Places places(questions, told, file);
   text::BadSamples bad(file.name, policy, questions.skipped);
   for (const std::int64_t index : told) {
     const auto at = static_cast<std::size_t>(index);

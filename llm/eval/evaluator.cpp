@@ -42,6 +42,25 @@ std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
   return prompts;
 }
 
+// The question of a sample. Of a conversation it is the text before the first answer, and its
+// answer is that one.
+text::Question question_of(const data::Dataset& dataset, std::size_t index,
+                           const text::Tokenizer& tokenizer) {
+  const std::vector<text::Question>& all = dataset.file.questions;
+  if (index < all.size() && !all[index].conversation) {
+    return all[index];
+  }
+  const data::Sample sample = dataset.samples[index];
+  const auto begin = sample.supervised.begin() + std::ssize(sample.prompt());
+  const auto tokens = std::find(begin, sample.supervised.end(), std::uint8_t{0}) - begin;
+  const auto answer = sample.ids.subspan(sample.prompt().size(), static_cast<std::size_t>(tokens));
+  text::Question question;
+  question.id = index < all.size() ? all[index].id : "";
+  question.question = tokenizer.decode(sample.prompt(), false);
+  question.answers.push_back({.text = tokenizer.decode(answer)});
+  return question;
+}
+
 Prediction prediction_of(const text::Question& question, std::string answer, SquadScore& score) {
   std::vector<std::string> gold = gold_answers(question);
   const AnswerScore one =
@@ -117,7 +136,7 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
       }
       predictions.emplace_back();
       for (size_t i = 0; i < indices.size(); ++i) {
-        const auto& question = dataset.file.questions[static_cast<size_t>(indices[i])];
+        const auto question = question_of(dataset, static_cast<size_t>(indices[i]), tokenizer);
         predictions.back().push_back(
             prediction_of(question, tokenizer.decode((*written)[i]), score));
       }

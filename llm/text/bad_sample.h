@@ -61,6 +61,8 @@ class BadSamples {
   /// Counts samples that nobody will read.
   void add_untold(std::int64_t samples) { count_ += samples; }
   [[nodiscard]] std::int64_t count() const { return count_; }
+  /// Those that are kept, in the order in which they were added.
+  [[nodiscard]] const std::vector<BadSample>& kept() const { return kept_; }
   /// The first one; there is one.
   [[nodiscard]] const BadSample& first() const { return kept_.front(); }
   /// What was skipped. Throws sherd::Error(BadData) that tells the samples where they may not be.

@@ -257,16 +257,23 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
   const bool of_template = options_.supervised == Supervised::Template;
   const Encoding whole = encoded(text);
   std::vector<Span> in_whole;
-  for (const Span& span : sample.spans) {
+  std::vector<int> turns_in_whole;
+  for (std::size_t i = 0; i < sample.spans.size(); ++i) {
+    const Span& span = sample.spans[i];
     const auto begin = static_cast<std::size_t>(span.begin);
     const auto size = static_cast<std::size_t>(span.end - span.begin);
     std::vector<TokenId> prompt =
         of_template ? std::vector<TokenId>() : encoded(text.substr(0, begin)).ids;
     if (of_template || (begins_with(whole.ids, prompt) && ends_with_one_of(stops, whole, span))) {
       in_whole.push_back(span);
+      if (!of_template) {
+        turns_in_whole.push_back(sample.turns[i]);
+      }
       continue;
     }
     LabelledPrompt& apart = prompts.emplace_back();
+    apart.turns = {sample.turns[i]};
+    apart.is_apart = true;
     apart.supervised.assign(prompt.size(), 0);
     apart.ids = std::move(prompt);
     const std::vector<TokenId> answer = encoded(text.substr(begin, size)).ids;
@@ -283,6 +290,7 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
   }
   if (!in_whole.empty()) {
     prompts.push_back(labelled_spans(whole, in_whole, of_template));
+    prompts.back().turns = std::move(turns_in_whole);
   }
 }
 

@@ -15,14 +15,15 @@ namespace {
 constexpr std::array<std::string_view, 7> kNames{"chatml", "llama2", "llama3", "mistral",
                                                  "gemma",  "zephyr", "alpaca"};
 
-std::string names() {
+}  // namespace
+
+std::string names_of_templates() {
   return fmt::format("{}", fmt::join(kNames, ", "));
 }
 
-}  // namespace
-
 std::optional<ChatTemplate> chat_template_of(const std::string& choice,
-                                             const std::filesystem::path& model) {
+                                             const std::filesystem::path& model,
+                                             const std::string& key) {
   if (choice == "model") {
     return ChatTemplate::from_folder(model);
   }
@@ -33,15 +34,22 @@ std::optional<ChatTemplate> chat_template_of(const std::string& choice,
     return ChatTemplate::from_file(choice, ChatTemplate::tokens_of_folder(model));
   }
   throw sherd::Error(sherd::ExitCode::InputMissing,
-                     "data.chat_template: " + in_quotes(choice, 200) +
-                         " is neither a file nor a named template: " + names());
+                     key + ": " + in_quotes(choice, 200) +
+                         " is neither a file nor a named template: " + names_of_templates());
+}
+
+std::string text_without_template(const std::filesystem::path& model) {
+  return "the model in '" + model.string() +
+         "' has no chat template. Name the one that it was trained with: --template with a Jinja "
+         "file or one of " +
+         names_of_templates();
 }
 
 std::string advice_on_chat_template(const std::filesystem::path& model) {
   return "the model in '" + model.string() +
          "' has no chat template, and conversations need one: set data.chat_template to a file or "
          "to one of " +
-         names();
+         names_of_templates();
 }
 
 }  // namespace llm::text

@@ -37,6 +37,8 @@ struct LabelledPrompt {
   std::int64_t cut_answer_tokens = 0;  ///< taken off them
   bool answer_is_outside =
       false;  ///< the answer's span is not wholly within what was kept of the context
+  std::vector<int> turns = {};  ///< of a conversation: numbers of the messages that are learned
+  bool is_apart = false;        ///< prompt and answer were encoded apart (chat_encoder.h)
 };
 
 /// What stands between prompt and answer of an encoded text, and after it.

@@ -1,7 +1,6 @@
 #include "llm/text/records.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -287,16 +286,6 @@ bool begins_with_record(const DataBytes& file) {
 QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
                          const BadSamplePolicy& policy) {
   return read_records({name, bytes}, {.columns = columns, .bad = policy});
-}
-
-QuestionFile parse_jsonl_lines(std::string_view lines, const std::string& name,
-                               std::int64_t first_line, const Columns& columns, RecordKind kind) {
-  return read_records(
-      {name, lines},
-      {.kind = kind,
-       .columns = columns,
-       .bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()},
-       .first_line = first_line});
 }
 
 QuestionFile parse_json_records(const std::string& bytes, const std::string& name,

@@ -97,11 +97,6 @@ struct FirstRecord {
 /// read_records() of bytes that hold an object a line.
 QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
                          const BadSamplePolicy& policy);
-/// Reads whole lines from within a file, of which `first_line` is the first; bytes are counted from
-/// its begin. Bad records are in `skipped`.
-QuestionFile parse_jsonl_lines(std::string_view lines, const std::string& name,
-                               std::int64_t first_line, const Columns& columns,
-                               RecordKind kind = RecordKind::Auto);
 /// read_records() of bytes that hold an array of objects.
 QuestionFile parse_json_records(const std::string& bytes, const std::string& name,
                                 const Columns& columns, const BadSamplePolicy& policy);

@@ -70,8 +70,9 @@ void Progress::set(const std::string& what) {
 void Progress::count(std::int64_t done, std::int64_t total, const std::string& unit) {
   const std::lock_guard lock(mutex_);
   if (!works_.empty()) {
-    works_.back().counted =
-        fmt::format(", {} of {} {}", fmt::group_digits(done), fmt::group_digits(total), unit);
+    const std::string of =
+        total > 0 ? fmt::format(" of {}", fmt::group_digits(total)) : std::string();
+    works_.back().counted = fmt::format(", {}{} {}", fmt::group_digits(done), of, unit);
   }
 }
 

@@ -48,7 +48,7 @@ class Progress {
   void begin(const std::string& what);
   /// The newest work is at this now: "step 12/400 | …"; its time starts again.
   void set(const std::string& what);
-  /// As much of the newest work is done: "12,000 of 87,599 questions".
+  /// As much of the newest work is done: "12,000 of 87,599 questions"; without a total 0.
   void count(std::int64_t done, std::int64_t total, const std::string& unit);
   /// The newest work has ended.
   void end();

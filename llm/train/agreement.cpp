@@ -81,6 +81,31 @@ std::string differences_in(const std::string& name, const std::vector<json>& ran
 
 }  // namespace
 
+void KeptFailure::keep(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    if (!failure_) {
+      failure_ = std::current_exception();
+    }
+  }
+}
+
+void KeptFailure::share(sherd::World& world) {
+  on_rank_0(world, [] {});
+}
+
+void KeptFailure::on_rank_0(sherd::World& world, const std::function<void()>& work) {
+  on_all_ranks(world, [&] {
+    if (failure_) {
+      std::rethrow_exception(std::exchange(failure_, nullptr));
+    }
+    if (world.rank() == 0) {
+      work();
+    }
+  });
+}
+
 std::string names_of(const std::vector<int>& ranks) {
   const std::span<const int> named(ranks.data(), std::min(ranks.size(), kRanksNamed));
   return fmt::format(
@@ -88,7 +113,7 @@ std::string names_of(const std::vector<int>& ranks) {
       ranks.size() > named.size() ? fmt::format(" and {} more", ranks.size() - named.size()) : "");
 }
 
-void together(sherd::World& world, const std::function<void()>& work) {
+void on_all_ranks(sherd::World& world, const std::function<void()>& work) {
   std::exception_ptr thrown;
   const std::vector<std::string> faults = world.all_gather(fault_of(work, thrown));
   const auto first = std::find_if(faults.begin(), faults.end(),
@@ -104,17 +129,17 @@ void together(sherd::World& world, const std::function<void()>& work) {
                           fault["message"].get<std::string>());
 }
 
-void on_first_rank(sherd::World& world, const std::function<void()>& work) {
-  together(world, [&] {
+void on_rank_0(sherd::World& world, const std::function<void()>& work) {
+  on_all_ranks(world, [&] {
     if (world.rank() == 0) {
       work();
     }
   });
 }
 
-std::string from_first_rank(sherd::World& world, const std::function<std::string()>& work) {
+std::string from_rank_0(sherd::World& world, const std::function<std::string()>& work) {
   std::string result;
-  together(world, [&] { result = world.rank() == 0 ? work() : ""; });
+  on_all_ranks(world, [&] { result = world.rank() == 0 ? work() : ""; });
   return world.all_gather(result).front();
 }
 

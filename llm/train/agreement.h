@@ -2,6 +2,7 @@
 // Work that fails on all ranks or on none, and settings on which ranks must agree.
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -27,24 +28,40 @@ inline constexpr std::chrono::minutes kLongestSilence{30};
 /// Runs `work` on every rank. If it throws on one, all throw: the lowest rank that failed its own
 /// exception, the others ReportedElsewhere with the same code and message, so that a failure is
 /// reported once and no rank waits for one that has given up. Collective.
-void together(sherd::World& world, const std::function<void()>& work);
+void on_all_ranks(sherd::World& world, const std::function<void()>& work);
 
 /// The same for work that returns something.
 template <class Work>
-[[nodiscard]] auto read_together(sherd::World& world, const Work& work) {
+[[nodiscard]] auto read_on_all_ranks(sherd::World& world, const Work& work) {
   std::optional<decltype(work())> result;
-  together(world, [&] { result.emplace(work()); });
+  on_all_ranks(world, [&] { result.emplace(work()); });
   return std::move(*result);
 }
 
-/// Runs `work` on rank 0 alone. Fails as `together` does. Collective.
-void on_first_rank(sherd::World& world, const std::function<void()>& work);
+/// Runs `work` on rank 0 alone. Fails as `on_all_ranks` does. Collective.
+void on_rank_0(sherd::World& world, const std::function<void()>& work);
 
 /// Runs `work` on rank 0 and gives what it returns to every rank: for work that only one
 /// may do, or whose result a shared file system shows to the others with a delay. Fails as
-/// `together` does. Collective.
-[[nodiscard]] std::string from_first_rank(sherd::World& world,
-                                          const std::function<std::string()>& work);
+/// `on_all_ranks` does. Collective.
+[[nodiscard]] std::string from_rank_0(sherd::World& world,
+                                      const std::function<std::string()>& work);
+
+/// What this rank does by itself between collectives may throw: the failure is kept until all ranks
+/// hear of it, so that no rank leaves the others in a collective.
+class KeptFailure {
+ public:
+  /// Does work of this rank alone, and keeps the first thing that it throws.
+  void keep(const std::function<void()>& work);
+  /// Throws what any rank has kept, on all of them. Collective.
+  void share(sherd::World& world);
+  /// As llm::train::on_rank_0; what a rank has kept is its failure. Collective.
+  void on_rank_0(sherd::World& world, const std::function<void()>& work);
+  [[nodiscard]] bool is_kept() const { return failure_ != nullptr; }
+
+ private:
+  std::exception_ptr failure_;
+};
 
 /// "rank 3", or "ranks 1, 3 and 4 more": for messages.
 [[nodiscard]] std::string names_of(const std::vector<int>& ranks);

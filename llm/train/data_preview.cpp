@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <map>
 #include <string_view>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "llm/data/sampler.h"
-#include "llm/data/subset.h"
-#include "llm/train/options_of_config.h"
 #include "llm/train/preview_text.h"
+#include "llm/train/sample_records.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -76,66 +74,12 @@ PreviewedSample shown(const RunData& data, const Place& place, const text::Token
           .cut = sample.cut};
 }
 
-std::size_t part_of(const RunData& data, std::int64_t sample) {
-  std::size_t part = 0;
-  while (part + 1 < data.parts.size() && sample >= data.parts[part + 1].first) {
-    ++part;
-  }
-  return part;
-}
-
-// Files as they are read for what the samples do not tell.
-class Sources {
- public:
-  explicit Sources(const StartedRun& run)
-      : run_(run),
-        encoder_(prompt_encoder_of(run.config.data, run.tokenizer,
-                                   run.data.parts.front().report.limits)) {}
-
-  void complete(PreviewedSample& sample, std::int64_t index) {
-    const std::size_t part = part_of(run_.data, index);
-    const config::DataSet& set = run_.config.data.train[part];
-    const text::QuestionFile& file = file_of(part);
-    const auto indices = data::weighted(file.questions.size(), set.weight,
-                                        static_cast<std::uint64_t>(run_.config.train.seed));
-    const std::size_t number =
-        indices.at(static_cast<std::size_t>(index - run_.data.parts[part].first));
-    const text::Question& question = file.questions[number];
-    const text::LabelledPrompt prompt = data::encode_question(file, number, encoder_);
-    const auto cut = static_cast<std::size_t>(prompt.cut_bytes);
-    sample.source =
-        file.files.empty() ? run_.data.parts[part].report.name : file.files[question.file];
-    sample.id = question.id;
-    if (question.is_record()) {
-      sample.cut_text = question.question.substr(0, cut);
-    } else {
-      const std::string& context = file.contexts[question.context];
-      sample.cut_text = context.substr(context.size() - cut);
-    }
-  }
-
- private:
-  const text::QuestionFile& file_of(std::size_t part) {
-    auto found = files_.find(part);
-    if (found == files_.end()) {
-      found = files_.emplace(part, questions_of_part(run_.data, part, run_.config, run_.tokenizer))
-                  .first;
-    }
-    return found->second;
-  }
-
-  const StartedRun& run_;
-  text::PromptEncoder encoder_;
-  std::map<std::size_t, text::QuestionFile> files_;
-};
-
 // Tokens that a micro-batch has, and those it would have if it were padded.
 std::pair<std::int64_t, std::int64_t> padded(const data::Samples& samples, const Indices& batch) {
   std::int64_t tokens = 0;
   std::int64_t longest = 0;
   for (const std::int64_t index : batch) {
-    const auto length =
-        static_cast<std::int64_t>(samples[static_cast<std::size_t>(index)].ids.size());
+    const std::int64_t length = samples.length(static_cast<std::size_t>(index));
     tokens += length;
     longest = std::max(longest, length);
   }
@@ -188,10 +132,9 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   std::vector<std::int64_t> lengths;
   DataFigures figures;
   for (std::size_t i = 0; i < data.training.size(); ++i) {
-    const data::Sample sample = data.training[i];
-    lengths.push_back(static_cast<std::int64_t>(sample.ids.size()));
+    lengths.push_back(data.training.length(i));
     figures.tokens += lengths.back();
-    const std::int64_t supervised = sample.supervised_tokens();
+    const std::int64_t supervised = data.training.supervised(i);
     figures.supervised_tokens += supervised;
     figures.unsupervised_samples += supervised == 0 ? 1 : 0;
   }
@@ -210,21 +153,25 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   return figures;
 }
 
-DataPreview preview_of(const StartedRun& run, std::int64_t count) {
+DataPreview preview_of(const RunInputs& run, std::int64_t count) {
   DataPreview preview{run.data.parts,
                       run.data.skipped,
                       data_figures(run.data, run.config, run.shape),
                       {},
-                      duplicates_of(run.data.training)};
-  Sources sources(run);
+                      duplicates_of(run.data.training),
+                      {}};
+  SampleRecords records(run);
   for (const Place& place : first_places(run.data, run.config.train, count)) {
     preview.samples.push_back(shown(run.data, place, run.tokenizer));
-    sources.complete(preview.samples.back(), place.sample);
+    records.complete(preview.samples.back(), place.sample);
+  }
+  for (std::size_t part = 0; part < run.data.parts.size(); ++part) {
+    preview.conversations.push_back(records.conversations_of(part));
   }
   return preview;
 }
 
-std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t step,
+std::vector<DealtSample> samples_of_step(const RunInputs& run, std::int64_t step,
                                          std::int64_t ranks) {
   const RunData& data = run.data;
   if (step < 1 || step > data.length.total_steps) {
@@ -237,13 +184,13 @@ std::vector<DealtSample> samples_of_step(const StartedRun& run, std::int64_t ste
   data::Sampler sampler = sampler_of(data, run.config.train);
   const Indices rows = sampler.batch(step - 1);
   const std::int64_t micro_batches = shape.micro_batches(std::ssize(rows));
-  Sources sources(run);
+  SampleRecords records(run);
   std::vector<DealtSample> dealt;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
       for (const std::int64_t sample : data.rows.samples_of(shape.samples_of(rows, micro, rank))) {
         dealt.push_back({rank, micro, shown(data, {sample, step}, run.tokenizer)});
-        sources.complete(dealt.back().sample, sample);
+        records.complete(dealt.back().sample, sample);
       }
     }
   }
@@ -272,7 +219,7 @@ std::string clipped(const std::string& text) {
 
 }  // namespace
 
-std::string example_lines(const StartedRun& run) {
+std::string example_lines(const RunInputs& run) {
   constexpr std::int64_t kExamples = 3;
   std::string lines = figures_line(data_figures(run.data, run.config, run.shape)) +
                       "\nfirst samples (supervised text in [[ ]]):";

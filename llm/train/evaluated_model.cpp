@@ -9,6 +9,7 @@
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/text/chosen_template.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/chosen_checkpoint.h"
@@ -50,7 +51,7 @@ void require_checkpoint(const fs::path& run) {
 std::function<std::string(const std::string&)> names_in(const std::string& folder,
                                                         const model::CausalLm& shapes,
                                                         sherd::World world) {
-  return read_together(world, [&] {
+  return read_on_all_ranks(world, [&] {
     return io::names_in_file(io::match_weights(*shapes, sherd::SafetensorsFolder(folder)));
   });
 }
@@ -116,7 +117,17 @@ void require_same_model(const EvaluatedModel& source, const ModelShape& shape,
   }
 }
 
-EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer) {
+EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
+                      const std::string& choice) {
+  if (!choice.empty()) {
+    auto asked = text::chat_template_of(choice, tokenizer.folder(), "--template");
+    if (!asked) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         "--template model: " + text::text_without_template(tokenizer.folder()));
+    }
+    const text::ChatEncoder encoder(tokenizer, std::move(*asked), {});
+    return {std::make_shared<text::ChatEncoder>(encoder), false, encoder.stop_ids()};
+  }
   if (source.run && learns_chat(source.run->data)) {
     auto learned = learned_chat_of(source.run->data, tokenizer, source.chat_template);
     auto stop_ids = learned->stop_ids();

@@ -53,9 +53,11 @@ struct EvaluatedChat {
 };
 
 /// Of a run that learned conversations its template, arguments and date, and its stop token beside
-/// the tokenizer's; else the template of the model folder, rendered at the present time. Not
-/// collective. Throws sherd::Error as text::chat_template_of() does.
-[[nodiscard]] EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer);
+/// the tokenizer's; else the template of the model folder, rendered at the present time. `choice`,
+/// the value of --template, names another one unless it is empty. Not collective. Throws
+/// sherd::Error as text::chat_template_of() does.
+[[nodiscard]] EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
+                                    const std::string& choice = "");
 
 /// Shards `shape`, the model of source.model_folder, and loads its values. Each rank reads its own
 /// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen

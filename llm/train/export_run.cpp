@@ -128,20 +128,20 @@ bool export_run(const config::RunConfig& config, const std::string& last,
                 const std::optional<runs::BestEvaluation>& best, sherd::World& world,
                 const RunHooks& hooks) {
   const std::string checkpoint =
-      from_first_rank(world, [&] { return checkpoint_to_export(config, last, best, hooks.say); });
+      from_rank_0(world, [&] { return checkpoint_to_export(config, last, best, hooks.say); });
   if (checkpoint.empty()) {
     return true;
   }
   const std::string& output = config.train.output;
   const std::string making = export_folder(output) + ".tmp";
   std::optional<CheckpointExport> work;  // on rank 0
-  const std::string tensors = from_first_rank(world, [&] {
+  const std::string tensors = from_rank_0(world, [&] {
     files::remove_folder(making);
     work.emplace(ExportOptions{checkpoint, making, "", {}, std::nullopt});
     return std::to_string(work->tensors());
   });
   for (std::int64_t i = 0; i < std::stoll(tensors); ++i) {
-    const std::string stops = from_first_rank(world, [&] {
+    const std::string stops = from_rank_0(world, [&] {
       work->write_next();
       return std::string(hooks.stop_requested() ? "stop" : "");
     });
@@ -149,7 +149,7 @@ bool export_run(const config::RunConfig& config, const std::string& last,
       return false;
     }
   }
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     if (work) {
       const sherd::WorkPhase finishing(world, "finishing the export", kLongestSilence);
       const ExportOutcome outcome = work->finish();

@@ -134,7 +134,7 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
     Settings weights;  // to compare; none where there is nothing to compare with
   };
   sherd::World world = mesh.world();
-  Read read = read_together(world, [&] {
+  Read read = read_on_all_ranks(world, [&] {
     const io::HfConfig config = io::read_model_folder_config(folder, ignored);
     auto model = sherd::on_meta([&] { return io::build_model(config); });
     const sherd::WorkPhase reading(world, "comparing the weights of " + folder, kLongestSilence);

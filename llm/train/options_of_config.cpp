@@ -1,5 +1,6 @@
 #include "llm/train/options_of_config.h"
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>

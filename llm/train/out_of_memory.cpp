@@ -32,7 +32,7 @@ std::string flags_of(const FittingSetting& setting) {
   return flags;
 }
 
-std::string settings_text(const StartedRun& run, const PlannedHosts& hosts, const RunPlan& plan) {
+std::string settings_text(const RunInputs& run, const PlannedHosts& hosts, const RunPlan& plan) {
   const auto batches_of = [&](const config::RunConfig& tried) {
     return planned_batches(run.data, tried, batch_shape(tried.train, hosts.hosts * hosts.ranks));
   };
@@ -50,7 +50,7 @@ std::string settings_text(const StartedRun& run, const PlannedHosts& hosts, cons
              : ". These settings are planned to take less, fastest first:" + text;
 }
 
-std::string advice(const StartedRun& run, const sherd::World& world, const std::string& why) {
+std::string advice(const RunInputs& run, const sherd::World& world, const std::string& why) {
   const PlannedHosts hosts = hosts_of(world);
   const RunPlan plan =
       plan_run(run.config, run.model, hosts, planned_batches(run.data, run.config, run.shape));
@@ -61,7 +61,7 @@ std::string advice(const StartedRun& run, const sherd::World& world, const std::
       track::short_bytes(held_bytes_on(world.device())), settings_text(run, hosts, plan));
 }
 
-[[noreturn]] void throw_advice(const StartedRun& run, const sherd::World& world,
+[[noreturn]] void throw_advice(const RunInputs& run, const sherd::World& world,
                                const std::string& why) {
   throw sherd::Error(sherd::ExitCode::OutOfMemory, advice(run, world, why));
 }
@@ -81,7 +81,7 @@ bool says_out_of_memory(const std::exception& error) {
          text.find("can't allocate memory") != std::string::npos;
 }
 
-void with_memory_advice(const StartedRun& run, const sherd::World& world,
+void with_memory_advice(const RunInputs& run, const sherd::World& world,
                         const std::function<void()>& work) {
   if (world.device().is_cpu()) {
     return work();

@@ -16,7 +16,7 @@ namespace llm::train {
 /// sherd::Error(OutOfMemory) that says what the run was planned to take of a rank's device, what
 /// LibTorch held there, and up to three settings that take less by plan. On the CPU, whose memory
 /// the plans would need as well, the failure goes on as it is. Not collective.
-void with_memory_advice(const StartedRun& run, const sherd::World& world,
+void with_memory_advice(const RunInputs& run, const sherd::World& world,
                         const std::function<void()>& work);
 
 }  // namespace llm::train

@@ -174,7 +174,7 @@ void require_seen_by_all(const fs::path& made, sherd::World& world) {
       blind.push_back(static_cast<int>(rank));
     }
   }
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     if (world.rank() == 0 && !blind.empty()) {
       throw sherd::Error(
           sherd::ExitCode::RanksDisagree,
@@ -191,14 +191,14 @@ void require_seen_by_all(const fs::path& made, sherd::World& world) {
 void require_one_output(const config::RunConfig& config, sherd::World& world) {
   const fs::path output = config.train.output;
   std::optional<Mark> mark;
-  const std::string name = from_first_rank(world, [&] {
+  const std::string name = from_rank_0(world, [&] {
     if (!mark.emplace(output).fault().empty()) {
       cannot_write("to the output folder", output, mark->fault(), "train.output");
     }
     return mark->name();
   });
   require_seen_by_all(output / name, world);
-  together(world, [&] { try_folders(output); });
+  on_all_ranks(world, [&] { try_folders(output); });
 }
 
 void remove_temporary_files(const std::string& output) {

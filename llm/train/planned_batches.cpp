@@ -19,9 +19,8 @@ using Indices = std::vector<std::int64_t>;
 plan::MicroBatch batch_of(const data::Samples& samples, const Indices& indices) {
   plan::MicroBatch batch;
   for (const std::int64_t index : indices) {
-    const data::Sample sample = samples[static_cast<size_t>(index)];
-    batch.sample_tokens.push_back(static_cast<std::int64_t>(sample.ids.size()));
-    batch.supervised_tokens.push_back(sample.supervised_tokens());
+    batch.sample_tokens.push_back(samples.length(static_cast<size_t>(index)));
+    batch.supervised_tokens.push_back(samples.supervised(static_cast<size_t>(index)));
   }
   return batch;
 }
@@ -33,7 +32,7 @@ std::int64_t tokens_of(const plan::MicroBatch& batch) {
 std::int64_t tokens_of(const data::Samples& samples, const Indices& indices) {
   std::int64_t tokens = 0;
   for (const std::int64_t index : indices) {
-    tokens += static_cast<std::int64_t>(samples[static_cast<size_t>(index)].ids.size());
+    tokens += samples.length(static_cast<size_t>(index));
   }
   return tokens;
 }

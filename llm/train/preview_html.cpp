@@ -26,6 +26,8 @@ std::string html_text(const std::string& text) {
   return safe;
 }
 
+constexpr std::size_t kTurnCharacters = 120;
+
 constexpr const char* kPreviewHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Data preview</title>
@@ -39,6 +41,7 @@ mark { background: light-dark(#bdf0c4, #14532d); color: inherit; border-radius: 
 del { opacity: .6; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 td { padding: .1rem .5rem .1rem 0; text-align: right; white-space: nowrap; }
+.turns td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 td.bar { width: 100%; text-align: left; }
 td.bar div { height: .8rem; min-width: 1px; border-radius: 2px; background: light-dark(#3f8f57, #5bbf7a); }
 .doubt { font-weight: 600; }
@@ -66,19 +69,40 @@ std::string list_of(const DataPreview& preview) {
   for (const std::string& doubt : doubts_of(preview)) {
     html += "<li class=\"doubt\">" + html_text(doubt) + "</li>\n";
   }
-  for (const TrainingPart& part : preview.parts) {
+  for (std::size_t i = 0; i < preview.parts.size(); ++i) {
+    const TrainingPart& part = preview.parts[i];
     html += "<li>" + html_text(line_of(part)) + "</li>\n<li>" + html_text(part.report.sentence()) +
             "</li>\n";
+    const std::string conversations = line_of(preview.conversations[i]);
+    html += conversations.empty() ? "" : "<li>" + html_text(conversations) + "</li>\n";
   }
-  for (const text::BadSample& bad : preview.skipped) {
-    html += "<li>" + html_text(line_of(bad)) + "</li>\n";
+  for (const std::string& line : lines_of(preview.skipped)) {
+    html += "<li class=\"doubt\">" + html_text(line) + "</li>\n";
   }
   return html + "</ul>\n" + histogram_of(preview.figures) +
          "<p><mark>Marked</mark> text is supervised: the model learns to write it.</p>\n";
 }
 
+// A row per message of a conversation.
+std::string turns_table(const PreviewedSample& sample) {
+  if (sample.turns.empty()) {
+    return "";
+  }
+  std::string html = "<table class=\"turns\"><caption>Turns</caption>\n";
+  for (const PreviewedTurn& turn : sample.turns) {
+    const std::string text = html_text(begin_of(turn.text, kTurnCharacters));
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", html_text(turn.role),
+                        turn.learned ? "<mark>" + text + "</mark>" : text);
+  }
+  return html + "</table>\n";
+}
+
 std::string article_of(const PreviewedSample& sample, Clip clip) {
-  std::string html = "<article><h2>" + html_text(title_of(sample)) + "</h2>\n<pre>";
+  std::string html =
+      "<article><h2>" + html_text(title_of(sample)) + "</h2>\n" + turns_table(sample);
+  const std::string unrolling = unrolling_text(sample);
+  html += unrolling.empty() ? "" : "<p>" + html_text(unrolling) + "</p>\n";
+  html += "<pre>";
   for (const TextPart& part : sample.parts) {
     const std::string text = html_text(clipped_middle(part.text, clip));
     html += part.supervised ? "<mark>" + text + "</mark>" : text;

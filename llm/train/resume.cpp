@@ -240,8 +240,8 @@ ResumePlan plan_from_json(const json& source) {
 ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
                        const model::CausalLmImpl& model, const Launch& launch, sherd::World& world,
                        const Say& say) {
-  const std::string text = from_first_rank(
-      world, [&] { return to_json(plan_of(config, now, model, launch, say)).dump(); });
+  const std::string text =
+      from_rank_0(world, [&] { return to_json(plan_of(config, now, model, launch, say)).dump(); });
   return plan_from_json(json::parse(text));
 }
 
@@ -309,7 +309,7 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
       }
     }
   }
-  on_first_rank(model.world(), [&] { set_aside(own, damaged, start.step, say); });
+  on_rank_0(model.world(), [&] { set_aside(own, damaged, start.step, say); });
   return start;
 }
 

@@ -34,7 +34,7 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
   const auto batches_of = [&](const config::RunConfig& tried) {
     return planned_batches(data, tried, batch_shape(tried.train, world.size()));
   };
-  const std::string chosen = from_first_rank(world, [&] {
+  const std::string chosen = from_rank_0(world, [&] {
     const sherd::WorkPhase planning(world, "planning the micro-batch", kLongestSilence);
     const auto fastest = fastest_micro_batch(config, shape, hosts_of(world), batches_of);
     say(micro_batch_line(fastest));
@@ -57,8 +57,7 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
   if (!chooses_dtype && config.train.micro_batch) {
     return made;
   }
-  const std::string begun =
-      from_first_rank(world, [&] { return config_to_resume(config, launch); });
+  const std::string begun = from_rank_0(world, [&] { return config_to_resume(config, launch); });
   if (begun.empty()) {
     return made;
   }
@@ -82,17 +81,17 @@ PlannedHosts hosts_of(const sherd::World& world) {
   return hosts;
 }
 
-StartedRun start_run(const config::RunConfig& resolved, sherd::World& world, const Say& say,
-                     track::Progress* progress) {
+RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, const Say& say,
+                      track::Progress* progress) {
   check_graphs(resolved, world.device().is_cpu());
   const track::Working reading(progress, "reading data");
   for (const std::string& line : config::settings_without_effect(resolved, world.size())) {
     say(line);
   }
   const std::string& folder = resolved.model.path;
-  auto tokenizer = read_together(world, [&] { return load_tokenizer(folder); });
+  auto tokenizer = read_on_all_ranks(world, [&] { return load_tokenizer(folder); });
   auto shape =
-      read_together(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
+      read_on_all_ranks(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
   RunData data = load_run_data(resolved, tokenizer, shape, world, say, progress);
   config::RunConfig config = track::with_progress(progress, "planning the micro-batch", [&] {
@@ -127,7 +126,7 @@ void require_room_on_disk(const config::RunConfig& config, const ModelShape& sha
 
 void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
                           const RunLength& length, sherd::World& world) {
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     if (world.rank() == 0) {
       require_room_on_disk(config, shape, length);
     }
@@ -137,7 +136,7 @@ void require_room_on_disk(const config::RunConfig& config, const ModelShape& sha
 void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
                   sherd::World& world, const Say& say) {
   require_room_on_disk(config, shape, length, world);
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     const int ranks = world.local_size();
     const std::int64_t bytes =
         least_rank_bytes(shape.parameters, state_shards(config, world), config);

@@ -16,8 +16,8 @@ namespace llm::train {
 [[nodiscard]] config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
                                          const Launch& launch = {});
 
-/// What a run works on.
-struct StartedRun {
+/// What a run works on. `sherd check`, `data preview` and `watch` look at it without a run.
+struct RunInputs {
   config::RunConfig config;  ///< with all choices made
   text::Tokenizer tokenizer;
   ModelShape model;
@@ -28,7 +28,7 @@ struct StartedRun {
 /// Reads tokenizer, shapes and data of a resolved configuration. Collective. Throws the same
 /// sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage. `say` is called on rank
 /// 0 alone; `progress`, null on other ranks, is told what takes long.
-[[nodiscard]] StartedRun start_run(const config::RunConfig& resolved, sherd::World& world,
+[[nodiscard]] RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world,
                                    const Say& say, track::Progress* progress = nullptr);
 
 /// Where this run is, for plans. Not collective.

@@ -12,30 +12,20 @@
 #include "files/output.h"
 #include "llm/runs/run_summary.h"
 #include "llm/text/chat_encoder.h"
-#include "llm/track/progress.h"
-#include "llm/track/trackers.h"
-#include "llm/train/agreement.h"
-#include "llm/train/checkpoints.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/device.h"
 #include "llm/train/disk_rate.h"
 #include "llm/train/export_run.h"
-#include "llm/train/flops_utilization.h"
 #include "llm/train/free_space.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/out_of_memory.h"
 #include "llm/train/output_folder.h"
-#include "llm/train/output_lock.h"
 #include "llm/train/peak_memory.h"
-#include "llm/train/resume.h"
-#include "llm/train/run_data.h"
-#include "llm/train/run_note.h"
-#include "llm/train/run_plan.h"
+#include "llm/train/run.h"
 #include "llm/train/run_text.h"
-#include "llm/train/start.h"
 #include "llm/train/training_loop.h"
 #include "sherd/checkpoint.h"
 
@@ -47,7 +37,7 @@ namespace {
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
                                         const RunHooks& hooks, const Say& say) {
   std::shared_ptr<OutputLock> lock;
-  together(world, [&] {
+  on_all_ranks(world, [&] {
     if (world.rank() == 0) {
       OutputLock::OtherHosts hosts;
       hosts.say = say;
@@ -71,25 +61,12 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
   return lock;
 }
 
-// On rank 0; nothing on the others.
-std::optional<RunPlan> plan_memory(const config::RunConfig& config, const ModelShape& shape,
-                                   const RunData& data, const data::BatchShape& batch,
-                                   sherd::World& world, const Say& say) {
-  std::optional<RunPlan> plan;
-  on_first_rank(world, [&] {
-    const sherd::WorkPhase planning(world, "planning memory", kLongestSilence);
-    plan = plan_run(config, shape, hosts_of(world), planned_batches(data, config, batch));
-    say(planned_line(*plan));
-  });
-  return plan;
-}
-
-void write_plan(const std::optional<RunPlan>& plan, const std::string& output, sherd::World& world,
-                const Say& say, const std::optional<MeasuredMemory>& measured = std::nullopt) {
-  together(world, [&] {
-    if (plan) {
-      if_there_is_room("plan.json", say, [&] {
-        sherd::files::write_file(plan_path(output), to_json(*plan, measured) + "\n");
+void write_plan(Run& run, const std::optional<MeasuredMemory>& measured = std::nullopt) {
+  const std::string& output = run.config().train.output;
+  on_all_ranks(run.world, [&] {
+    if (run.plan) {
+      if_there_is_room("plan.json", run.hooks.say, [&] {
+        sherd::files::write_file(plan_path(output), to_json(*run.plan, measured) + "\n");
       });
     }
   });
@@ -97,10 +74,11 @@ void write_plan(const std::optional<RunPlan>& plan, const std::string& output, s
 
 // What the allocator has taken it keeps, so that the end of a run shows what was needed; of a GPU
 // without what its driver takes.
-MeasuredMemory measured_memory(const std::optional<RunPlan>& plan, sherd::World& world) {
+MeasuredMemory measured_memory(Run& run) {
   MeasuredMemory measured;
-  const std::int64_t before = plan && world.device().is_cpu() ? plan->constant_bytes : 0;
-  for (const std::string& bytes : world.all_gather(std::to_string(held_bytes_on(world.device())))) {
+  const c10::Device device = run.world.device();
+  const std::int64_t before = run.plan && device.is_cpu() ? run.plan->constant_bytes : 0;
+  for (const std::string& bytes : run.world.all_gather(std::to_string(held_bytes_on(device)))) {
     measured.rank_peak_bytes.push_back(std::stoll(bytes) - before);
   }
   return measured;
@@ -120,41 +98,15 @@ void write_summary(const config::RunConfig& config, track::End how, std::int64_t
   }
 }
 
-// The end of a session: its line in the log, and the summary. On rank 0.
-void record_end(TrainingLoop& loop, const config::RunConfig& config, track::End how,
-                const std::string& why, const Say& say) {
-  loop.record_end(how, why);
-  write_summary(config, how, loop.missing_records(), say);
+// The end of this call of the run: its line in the log, and the summary. On rank 0.
+void record_end(Run& run, track::End how, const std::string& why, const Say& say) {
+  run.log->write_end(run.outcome.steps_done, how, why);
+  run.log->sync();
+  write_summary(run.config(), how, run.log->missing_records(), say);
 }
 
-Candidate resume(const ResumePlan& plan, const config::RunConfig& config, const RunData& data,
-                 sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer, const Say& say) {
-  if (plan.overwrite) {
-    on_first_rank(model.world(), [&] { Checkpoints(config.train.output).remove_all(); });
-  }
-  Candidate start = restore(plan, config, model, optimizer, say);
-  if (!start.folder.empty()) {
-    say(resumed_lines(start, data.length.total_steps));
-  }
-  return start;
-}
-
-// Of the checkpoint that the run begins at; of none a note without anything to continue with.
-RunNote note_at(const Candidate& start, sherd::World& world) {
-  if (start.folder.empty()) {
-    return {};
-  }
-  return note_from_text(
-      from_first_rank(world, [&] { return sherd::CheckpointManifest::read(start.folder).note; }),
-      start.folder);
-}
-
-// Continues with the scale of the loss that the checkpoint holds.
-void restore_scale(const RunNote& then, std::optional<sherd::GradScaler>& scaler) {
-  if (scaler && then.loss_scale > 0) {
-    scaler->set_scale(then.loss_scale);
-    scaler->set_good_steps(then.good_steps);
-  }
+void record_end_together(Run& run, track::End how) {
+  on_rank_0(run.world, [&] { record_end(run, how, "", run.hooks.say); });
 }
 
 // On rank 0; null on others, which say nothing.
@@ -188,107 +140,184 @@ config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, co
     say(notice);
   }
   config::RunConfig asked = resolved(given, world, launch);
-  together(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
+  on_all_ranks(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
   return asked;
 }
 
 // On rank 0, after all that ranks do together: nobody waits for a tracker but this process.
-void end_tracking(track::Trackers* trackers, track::End how, track::Progress* progress) {
-  if (trackers == nullptr) {
+void end_tracking(Run& run, track::End how) {
+  if (!run.trackers) {
     return;
   }
   {
-    const track::Working waiting(progress, "waiting for trackers");
-    trackers->end(how);
+    const track::Working waiting(run.progress, "waiting for trackers");
+    run.trackers->end(how);
   }
-  for (const std::string& line : trackers->take_news()) {
-    progress->say(line);
+  for (const std::string& line : run.trackers->take_news()) {
+    run.progress->say(line);
   }
 }
 
-// Says what it is a share of.
-FlopsUtilization told_utilization(const config::RunConfig& config, const ModelShape& shape,
-                                  const sherd::World& world, const Say& say) {
-  FlopsUtilization mfu = flops_utilization(config, shape, world);
-  if (mfu.peak) {
-    say(mfu.line());
-  }
-  return mfu;
-}
-
-RunNote note_of(const StartedRun& run, const sherd::World& world) {
-  RunNote note = note_of_run(run.config, run.data.identity, run.data.length.total_steps);
-  note.model_values = model_identity(run.model.config, run.tokenizer);
+RunNote note_of(const RunInputs& inputs, const sherd::World& world) {
+  RunNote note = note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
+  note.model_values = model_identity(inputs.model.config, inputs.tokenizer);
   note.isa = path_of(world);
-  if (learns_chat(run.config.data)) {
-    note.chat_template = learned_chat_of(run.config.data, run.tokenizer)->chat_template().source();
+  if (learns_chat(inputs.config.data)) {
+    const auto learned = learned_chat_of(inputs.config.data, inputs.tokenizer);
+    note.chat_template = learned->chat_template().source();
   }
   return note;
 }
 
-}  // namespace
+// Where the run begins, whether it fits, and what it will take.
+void decide_start(Run& run) {
+  const RunInputs& inputs = run.inputs;
+  const Say& say = run.hooks.say;
+  run.note = note_of(inputs, run.world);
+  run.resume =
+      plan_resume(inputs.config, run.note, *inputs.model.shapes, run.hooks.launch, run.world, say);
+  run.note.origin = run.resume.origin;
+  run.note.overwritten_by = run.resume.overwritten_by;
+  const auto& candidates = run.resume.candidates;
+  run.hooks.begins_at(candidates.empty() ? "" : candidates.front().folder);
+  require_room(inputs.config, inputs.model, inputs.data.length, run.world, say);
+  on_rank_0(run.world, [&] {
+    const auto seconds =
+        expected_save_seconds(inputs.config.train.output,
+                              checkpoint_bytes(inputs.model.parameters, inputs.config.precision));
+    run.hooks.save_takes(seconds.value_or(0));
+    write_bad_samples(inputs.config.train.output, inputs.data.skipped, say);
+  });
+  const track::Working working(run.progress, "planning memory");
+  on_rank_0(run.world, [&] {
+    const sherd::WorkPhase planning(run.world, "planning memory", kLongestSilence);
+    run.plan = plan_run(inputs.config, inputs.model, hosts_of(run.world),
+                        planned_batches(inputs.data, inputs.config, inputs.shape));
+    say(planned_line(*run.plan));
+  });
+}
 
-namespace {
+// What is said of a model in its place.
+void tell_model(Run& run) {
+  const config::RunConfig& config = run.config();
+  const Say& say = run.hooks.say;
+  if (run.world.size() > 1) {
+    say("exchange between ranks: " + run.world.transport());
+    if (gpu_of(run.world) != nullptr) {
+      say(gpus_line(run.world.size(), run.world.local_size(), config.parallel));
+    }
+  }
+  if (const std::string transfers = run.model->offload_transfers(); !transfers.empty()) {
+    say(offload_line(config, run.model->memory().offloaded_bytes(), transfers));
+    // Beside that, which may be on the same disk.
+    require_room_on_disk(config, run.inputs.model, run.inputs.data.length, run.world);
+  }
+  if (config.memory.offload.any_on_host()) {
+    say(host_line(config.memory.offload, run.model->memory().on_host_bytes()));
+  }
+}
 
-// What a run needs beside its loop to come to its end.
-struct Ending {
-  const config::RunConfig& config;
-  const std::optional<RunPlan>& plan;  // on rank 0
-  std::int64_t begun_at;               // steps done before
-  track::Trackers* trackers;           // on rank 0, else null
-  track::Progress* progress;           // the same
-  const RunHooks& hooks;
-};
+// Goes on from a checkpoint: weights, optimizer, scale of the loss, skipped steps.
+void restore_run(Run& run) {
+  if (run.resume.overwrite) {
+    on_rank_0(run.world, [&] { Checkpoints(run.config().train.output).remove_all(); });
+  }
+  run.start = restore(run.resume, run.config(), *run.model, *run.optimizer, run.hooks.say);
+  if (run.start.folder.empty()) {
+    return;
+  }
+  run.hooks.say(resumed_lines(run.start, run.inputs.data.length.total_steps));
+  const RunNote then = note_from_text(
+      from_rank_0(run.world,
+                  [&] { return sherd::CheckpointManifest::read(run.start.folder).note; }),
+      run.start.folder);
+  if (run.scaler && then.loss_scale > 0) {
+    run.scaler->set_scale(then.loss_scale);
+    run.scaler->set_good_steps(then.good_steps);
+  }
+  run.note.skipped_steps = then.skipped_steps;
+}
 
-void record_end_together(TrainingLoop& loop, const Ending& end, track::End how,
-                         sherd::World& world) {
-  on_first_rank(world, [&] { record_end(loop, end.config, how, "", end.hooks.say); });
+// Model and optimizer, from the model's weights or a checkpoint.
+void build_model(Run& run) {
+  const track::Working loading(run.progress, "loading the model");
+  const config::RunConfig& config = run.config();
+  const ModelShape& shape = run.inputs.model;
+  run.model.emplace(run.resume.candidates.empty() ? load_model(config, shape, run.world)
+                                                  : model_to_fill(config, shape, run.world));
+  run.optimizer.emplace(*run.model, adamw_options(config.optim),
+                        adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
+  if (scales_loss(config.precision)) {
+    run.scaler.emplace(*run.model);
+  }
+  tell_model(run);
+  restore_run(run);
+}
+
+// Trackers, and the log: a resumed run keeps its lines up to the start.
+void open_log(Run& run) {
+  on_rank_0(run.world, [&] {
+    run.trackers = std::make_unique<track::Trackers>(run.config());
+    run.mfu = flops_utilization(run.config(), run.inputs.model, run.world);
+    if (run.mfu.peak) {
+      run.hooks.say(run.mfu.line());
+    }
+    std::vector<std::string> eval_paths;
+    for (const config::DataSet& set : run.config().data.eval) {
+      eval_paths.push_back(set.path);
+    }
+    run.log = std::make_unique<RunLog>(log_path(run.config()).string(), run.start.step,
+                                       *run.trackers, eval_paths, run.hooks.warn);
+  });
 }
 
 // All steps, and what comes after the last as long as nobody asks for a stop.
-RunOutcome steps_and_results(TrainingLoop& loop, const Ending& end, sherd::World& world) {
-  RunOutcome outcome = loop.run();
-  if (outcome.stopped) {
-    if (outcome.steps_done > 0) {
-      record_end_together(loop, end, track::End::Stopped, world);
+void steps_and_results(Run& run, TrainingLoop& loop) {
+  if (!loop.take_steps()) {
+    if (run.outcome.steps_done > 0) {
+      record_end_together(run, track::End::Stopped);
     }
-    return outcome;
+    return;
   }
-  if (outcome.steps_done > end.begun_at) {
-    write_plan(end.plan, end.config.train.output, world, end.hooks.say,
-               measured_memory(end.plan, world));
+  if (run.outcome.steps_done > run.start.step) {
+    write_plan(run, measured_memory(run));
   }
-  record_end_together(loop, end, track::End::Finished, world);
-  const track::Working exporting(end.progress, "exporting");
-  outcome.stopped = !export_run(end.config, outcome.checkpoint, loop.best(), world, end.hooks);
-  return outcome;
+  record_end_together(run, track::End::Finished);
+  const track::Working exporting(run.progress, "exporting");
+  run.outcome.stopped =
+      !export_run(run.config(), run.outcome.checkpoint, loop.best(), run.world, run.hooks);
 }
 
 // Records the end of a run that does not end together with the other ranks, as far as that is
 // possible: the failure itself is what counts.
-void end_alone(TrainingLoop& loop, const Ending& end, track::End how, const std::string& why) {
-  if (end.progress == nullptr) {
+void end_alone(Run& run, track::End how, const std::string& why) {
+  if (run.progress == nullptr) {
     return;
   }
-  end.hooks.failing();
+  run.hooks.failing();
   try {
-    record_end(loop, end.config, how, why,
-               [&](const std::string& line) { end.progress->say(line); });
+    record_end(run, how, why, [&](const std::string& line) { run.progress->say(line); });
   } catch (const std::exception&) {
     // A full disk, perhaps, of which the run has failed.
   }
-  end_tracking(end.trackers, how, end.progress);
+  end_tracking(run, how);
+}
+
+// The request may have reached another rank.
+bool is_of_a_stop(const Run& run, const sherd::Error& error) {
+  const bool writes =
+      error.code() == sherd::ExitCode::CannotWrite || error.code() == sherd::ExitCode::StorageIo;
+  return (run.hooks.stop_requested() || run.outcome.stopped) && (error.is_of_peers() || writes);
 }
 
 // A run that was asked to stop ends otherwise than with a save by all ranks: their peers have left
 // or hang, or the checkpoint cannot be written. Returns if nothing is lost.
-RunOutcome failed_stop(TrainingLoop& loop, const Ending& end, const sherd::Error& error) {
-  end_alone(loop, end, track::End::Stopped, error.what());
-  const std::string lost = end.hooks.unsaved->text();
+void fail_to_stop(Run& run, const sherd::Error& error) {
+  end_alone(run, track::End::Stopped, error.what());
+  const std::string lost = run.hooks.unsaved->text();
   if (lost.empty() && error.is_of_peers()) {
-    RunOutcome outcome = loop.outcome();
-    outcome.stopped = true;
-    return outcome;
+    run.outcome.stopped = true;
+    return;
   }
   if (lost.empty() || dynamic_cast<const ReportedElsewhere*>(&error) != nullptr) {
     throw;
@@ -296,13 +325,6 @@ RunOutcome failed_stop(TrainingLoop& loop, const Ending& end, const sherd::Error
   throw sherd::Error(
       error.is_of_peers() ? sherd::ExitCode::StorageIo : error.code(),
       fmt::format("asked to stop, and {} could not be saved and are lost: {}", lost, error.what()));
-}
-
-// The request may have reached another rank.
-bool is_of_a_stop(const sherd::Error& error, const RunHooks& hooks, const RunOutcome& outcome) {
-  const bool writes =
-      error.code() == sherd::ExitCode::CannotWrite || error.code() == sherd::ExitCode::StorageIo;
-  return (hooks.stop_requested() || outcome.stopped) && (error.is_of_peers() || writes);
 }
 
 // All is saved: that another rank was lost meanwhile costs nothing.
@@ -316,103 +338,34 @@ void wait_for_others(sherd::World& world) {
   }
 }
 
-RunOutcome carry_out(TrainingLoop& loop, const Ending& end, sherd::World& world) {
-  RunOutcome outcome;
-  try {
-    outcome = steps_and_results(loop, end, world);
-  } catch (const sherd::Error& error) {
-    if (is_of_a_stop(error, end.hooks, loop.outcome())) {
-      return failed_stop(loop, end, error);
-    }
-    end_alone(loop, end, track::End::Failed, error.what());
-    throw;
-  } catch (const std::exception& error) {
-    end_alone(loop, end, track::End::Failed, error.what());
-    throw;
-  }
-  if (!outcome.stopped) {
-    end.hooks.say(next_lines(end.config, outcome.checkpoint));
-    if (!outcome.warning.empty()) {
-      end.hooks.say(outcome.warning);
+void end_together(Run& run) {
+  if (!run.outcome.stopped) {
+    run.hooks.say(next_lines(run.config(), run.outcome.checkpoint));
+    if (!run.outcome.warning.empty()) {
+      run.hooks.say(run.outcome.warning);
     }
   }
-  end_tracking(end.trackers, outcome.stopped ? track::End::Stopped : track::End::Finished,
-               end.progress);
-  if (outcome.stopped) {
-    wait_for_others(
-        world);  // they leave with 75, at which a launcher may end a rank that is behind
+  end_tracking(run, run.outcome.stopped ? track::End::Stopped : track::End::Finished);
+  if (run.outcome.stopped) {
+    // They leave with 75, at which a launcher may end a rank that is behind.
+    wait_for_others(run.world);
   }
-  return outcome;
 }
 
-}  // namespace
-
-namespace {
-
-// What is known of a run before its model is made.
-struct PreparedRun {
-  const StartedRun& started;
-  const ResumePlan& resume;
-  const std::optional<RunPlan>& memory;  // on rank 0
-  const RunNote& note;
-  OutputLock* lock;           // on rank 0, else null
-  track::Progress* progress;  // the same
-  const RunHooks& hooks;
-};
-
-RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> starting,
-                       sherd::World& world) {
-  const config::RunConfig& config = run.started.config;
-  const RunData& data = run.started.data;
-  const ModelShape& shape = run.started.model;
-  const Say& say = run.hooks.say;
-  auto loading = std::make_unique<track::Working>(run.progress, "loading the model");
-  sherd::Sharded<model::CausalLm> model = run.resume.candidates.empty()
-                                              ? load_model(config, shape, world)
-                                              : model_to_fill(config, shape, world);
-  sherd::AdamW optimizer(model, adamw_options(config.optim),
-                         adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
-  std::optional<sherd::GradScaler> scaler;
-  if (scales_loss(config.precision)) {
-    scaler.emplace(model);
-  }
-  if (world.size() > 1) {
-    say("exchange between ranks: " + world.transport());
-    if (gpu_of(world) != nullptr) {
-      say(gpus_line(world.size(), world.local_size(), config.parallel));
+void carry_out(Run& run, TrainingLoop& loop) {
+  try {
+    steps_and_results(run, loop);
+  } catch (const sherd::Error& error) {
+    if (is_of_a_stop(run, error)) {
+      return fail_to_stop(run, error);
     }
+    end_alone(run, track::End::Failed, error.what());
+    throw;
+  } catch (const std::exception& error) {
+    end_alone(run, track::End::Failed, error.what());
+    throw;
   }
-  if (const std::string transfers = model.offload_transfers(); !transfers.empty()) {
-    say(offload_line(config, model.memory().offloaded_bytes(), transfers));
-    require_room_on_disk(config, shape, data.length,
-                         world);  // beside that, which may be on the same disk
-  }
-  if (config.memory.offload.any_on_host()) {
-    say(host_line(config.memory.offload, model.memory().on_host_bytes()));
-  }
-  const Candidate start = resume(run.resume, config, data, model, optimizer, say);
-  const RunNote then = note_at(start, world);
-  restore_scale(then, scaler);
-  RunNote note = run.note;
-  note.skipped_steps = then.skipped_steps;
-  loading.reset();
-  std::unique_ptr<track::Trackers> trackers;  // on rank 0, as the next
-  FlopsUtilization mfu;
-  on_first_rank(world, [&] {
-    trackers = std::make_unique<track::Trackers>(config);
-    mfu = told_utilization(config, shape, world, say);
-  });
-  TrainingLoop loop({config, data, run.started.tokenizer, run.started.shape, std::move(note),
-                     run.lock, trackers.get(), run.progress, start, mfu},
-                    model, optimizer, scaler ? &*scaler : nullptr, run.hooks);
-  if (!loop.is_over()) {
-    write_plan(run.memory, config.train.output, world, say);
-  }
-  world.barrier();
-  together(world, run.hooks.prepared);
-  starting.reset();
-  return carry_out(loop, {config, run.memory, start.step, trackers.get(), run.progress, run.hooks},
-                   world);
+  end_together(run);
 }
 
 }  // namespace
@@ -420,59 +373,46 @@ RunOutcome train_model(const PreparedRun& run, std::unique_ptr<track::Working> s
 RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& of_caller) {
   const auto progress = progress_of(world, of_caller);
   const RunHooks hooks = told_by(progress.get(), of_caller);
-  const Say& say = hooks.say;
   auto starting = std::make_unique<track::Working>(progress.get(), "starting");
-  const config::RunConfig asked = agreed(given, world, hooks.launch, say);
+  const config::RunConfig asked = agreed(given, world, hooks.launch, hooks.say);
   const DeterministicAlgorithms repeated_bits(asked.train.deterministic, world.device());
-  const std::shared_ptr<OutputLock> lock = lock_output(asked, world, hooks, say);
-
-  const StartedRun started = start_run(asked, world, say, progress.get());
-  const config::RunConfig& config = started.config;
-  const RunData& data = started.data;
-  const ModelShape& shape = started.model;
-  const data::BatchShape& batch = started.shape;
-  on_first_rank(world, [&] { say(example_lines(started)); });
-  say(steps_line(data.length, batch));
-  RunNote note = note_of(started, world);
-  const ResumePlan plan = plan_resume(config, note, *shape.shapes, hooks.launch, world, say);
-  note.origin = plan.origin;
-  note.overwritten_by = plan.overwritten_by;
-  hooks.begins_at(plan.candidates.empty() ? "" : plan.candidates.front().folder);
-  require_room(config, shape, data.length, world, say);
-  on_first_rank(world, [&] {
-    const auto seconds = expected_save_seconds(
-        config.train.output, checkpoint_bytes(shape.parameters, config.precision));
-    hooks.save_takes(seconds.value_or(0));
-    write_bad_samples(config.train.output, data.skipped, say);
+  auto lock = lock_output(asked, world, hooks, hooks.say);
+  Run run{world, hooks, progress.get(), std::move(lock),
+          open_inputs(asked, world, hooks.say, progress.get())};
+  on_rank_0(world, [&] { hooks.say(example_lines(run.inputs)); });
+  hooks.say(steps_line(run.inputs.data.length, run.inputs.shape));
+  decide_start(run);
+  with_memory_advice(run.inputs, world, [&] {
+    build_model(run);
+    open_log(run);
+    TrainingLoop loop(run);
+    if (!loop.is_over()) {
+      write_plan(run);
+    }
+    world.barrier();
+    on_all_ranks(world, hooks.prepared);
+    starting.reset();
+    carry_out(run, loop);
   });
-  const std::optional<RunPlan> plan_of_run =
-      track::with_progress(progress.get(), "planning memory",
-                           [&] { return plan_memory(config, shape, data, batch, world, say); });
-
-  RunOutcome outcome;
-  with_memory_advice(started, world, [&] {
-    outcome = train_model({started, plan, plan_of_run, note, lock.get(), progress.get(), hooks},
-                          std::move(starting), world);
-  });
-  return outcome;
+  return run.outcome;
 }
 
 bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
   const auto progress = progress_of(world, hooks);
   const Say say = told_by(progress.get(), hooks).say;
   const track::Working working(progress.get(), "planning");
-  const StartedRun started =
-      start_run(agreed(given, world, hooks.launch, say), world, say, progress.get());
-  const ResumePlan begin = plan_resume(started.config, note_of(started, world),
-                                       *started.model.shapes, hooks.launch, world, say);
-  const std::string fits = from_first_rank(world, [&] {
-    try_planned_output(started.config);
-    say("configuration:\n" + config::to_toml(started.config));
-    say(steps_line(started.data.length, started.shape));
+  const RunInputs inputs =
+      open_inputs(agreed(given, world, hooks.launch, say), world, say, progress.get());
+  const ResumePlan begin = plan_resume(inputs.config, note_of(inputs, world), *inputs.model.shapes,
+                                       hooks.launch, world, say);
+  const std::string fits = from_rank_0(world, [&] {
+    try_planned_output(inputs.config);
+    say("configuration:\n" + config::to_toml(inputs.config));
+    say(steps_line(inputs.data.length, inputs.shape));
     say(begin.candidates.empty() ? "begins at the first step"
                                  : goes_on_lines(begin.candidates.front()));
-    const RunPlan plan = plan_run(started.config, started.model, hosts_of(world),
-                                  planned_batches(started.data, started.config, started.shape));
+    const RunPlan plan = plan_run(inputs.config, inputs.model, hosts_of(world),
+                                  planned_batches(inputs.data, inputs.config, inputs.shape));
     say(to_text(plan));
     return std::string(plan.fits() ? "fits" : "");
   });

@@ -143,7 +143,7 @@ TEST(LiveLine, CountsTokenizedSamplesOfAPreview) {
   std::replace(preview.begin(), preview.end(), kQuestions, data);
   const OnOneCore slowly;
   const Ended ended = expect_lines(preview, Output::Error, {"tokenizing " + data + ", "});
-  EXPECT_THAT(ended.err, HasSubstr(" of 40,000 samples … "));
+  EXPECT_THAT(ended.err, HasSubstr(" KB … "));
   EXPECT_EQ(json::parse(ended.out).at("samples"), 40'000);
 }
 

@@ -50,7 +50,7 @@ TEST(OwnData, AnEvaluationOfARunReadsItsDataAsTheRunDid) {
   EXPECT_THAT(expect_code(65, lines).err, HasSubstr("line 2, byte "));
   const Arguments skip = lines + Arguments{"--on-bad-sample", "skip"};
   EXPECT_EQ(json::parse(expect_code(0, skip).out)["loss"], own["loss"]);
-  EXPECT_THAT(expect_code(64, given + Arguments{"--format", "csv"}).err, HasSubstr("--format"));
+  EXPECT_THAT(expect_code(64, given + Arguments{"--format", "excel"}).err, HasSubstr("--format"));
   EXPECT_THAT(expect_code(64, given + Arguments{"--on-bad-sample", "x"}).err,
               HasSubstr("--on-bad-sample"));
   const auto [first, second] = run_unlike_ranks(skip, lines);

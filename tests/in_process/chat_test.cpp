@@ -157,6 +157,18 @@ TEST_F(Chat, TakesAMessageBackThatTheTemplateRefuses) {
   EXPECT_EQ(ended.out, continued("Tom"));
 }
 
+// The model has no template of its own.
+TEST_F(Chat, TakesTheTemplateOfAFlag) {
+  const std::string expected = chat("Tom\nThe dog\n").out;
+  const fs::path file = folder_.write("mine.jinja", kTemplate);
+  model_ = kModel;
+  EXPECT_EQ(chat("Tom\nThe dog\n", {"--template", file}).out, expected);
+  EXPECT_EQ(chat("Tom\n", {"--template", "zephyr"}).out,
+            expect_code(0, {"generate", kModel, "--template", "zephyr", "--max-new-tokens", "12",
+                            "--prompt", "Tom"})
+                .out);
+}
+
 TEST_F(Chat, SaysWhatIsWrong) {
   const auto refuse = [](int code, const Arguments& flags, const std::string& part) {
     const Typed typed("Tom\n");
@@ -167,7 +179,11 @@ TEST_F(Chat, SaysWhatIsWrong) {
   refuse(64, {}, "model is required");
   refuse(66, {"/no/model"}, "does not exist");
   refuse(65, {kModel}, "has no chat template");
-  refuse(65, {kModel}, "chatml, llama2, llama3, mistral, gemma, zephyr or alpaca");
+  refuse(65, {kModel},
+         "--template with a Jinja file or one of chatml, llama2, llama3, mistral, gemma, zephyr, "
+         "alpaca");
+  refuse(66, {kModel, "--template", "chatlm"},
+         "--template: \"chatlm\" is neither a file nor a named template: chatml, llama2");
   refuse(64, {model_, "--top-p", "0.5"}, "--top-p requires --temperature");
   refuse(64, {model_, "--max-new-tokens", "0"}, "--max-new-tokens");
 }

@@ -1,6 +1,9 @@
 // sherd data preview, as one would look at a recipe.
 
+#include <algorithm>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,8 +104,8 @@ TEST(DataPreview, TextAndPageAreHarmless) {
   EXPECT_THAT(ended.out, HasSubstr("\\u009b2J\\u202e"));
   EXPECT_THAT(ended.out, Not(HasSubstr("\u009b")));
   EXPECT_THAT(ended.out, Not(HasSubstr("\u202e")));
-  EXPECT_THAT(ended.out, HasSubstr("my.jsonl: line 3, byte "));
-  EXPECT_THAT(ended.out,
+  EXPECT_THAT(unwrapped(ended.out), HasSubstr("my.jsonl: line 3, byte "));
+  EXPECT_THAT(unwrapped(ended.out),
               ContainsRegex("step [1-3]: [0-9]+ tokens, [0-9]+ supervised; [0-9]+ tokens cut "
                             "off \\([0-9]+ bytes\\)"));
   EXPECT_THAT(ended.out, HasSubstr("\ncut off: "));
@@ -214,6 +217,208 @@ TEST(DataPreview, CountsLengthsAndDuplicates) {
   const std::string html = read_file(page);
   EXPECT_THAT(html, HasSubstr("duplicates: 2 of the samples (33.3 %) repeat another one"));
   EXPECT_THAT(html, HasSubstr("Samples by length in tokens"));
+}
+
+/// Conversations and a template that both ask and answer in one word each.
+class ChatPreview : public testing::Test {
+ protected:
+  static json message(const std::string& role, const std::string& content) {
+    return {{"role", role}, {"content", content}};
+  }
+  // Two answers, then one.
+  fs::path two_conversations() const {
+    const json first = {message("system", "Be brief."), message("user", "Who has it?"),
+                        message("assistant", "Lily has it."), message("user", "And now?"),
+                        message("assistant", "Tom has it now.")};
+    const json second = {message("user", "Where?"), message("assistant", "In the park.")};
+    return folder_.write("chat.jsonl", json{{"messages", first}}.dump() + "\n" +
+                                           json{{"messages", second}}.dump() + "\n");
+  }
+  // `earlier` writes a message that others follow.
+  fs::path chat_template(const std::string& earlier, const std::string& begin) const {
+    return folder_.write(
+        "template.jinja",
+        "{% for m in messages %}{{ m.role }}:" + begin +
+            "{% if loop.last or m.role != 'assistant' %}{{ m.content }}{% else %}" + earlier +
+            "{% endif %}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant:" +
+            begin + "{% endif %}");
+  }
+  Arguments preview(const fs::path& data, const fs::path& chat) const {
+    return {"data",
+            "preview",
+            "--model.path",
+            kModel,
+            "--data.train",
+            data.string(),
+            "--data.chat_template",
+            chat.string(),
+            "--train.global_batch",
+            "1",
+            "--samples",
+            "9"};
+  }
+  static json parsed(const Arguments& preview) {
+    return json::parse(expect_code(0, preview + Arguments{"--json"}).out);
+  }
+  // Numbers of the messages that a sample learns.
+  static std::vector<std::size_t> learned(const json& sample) {
+    std::vector<std::size_t> turns;
+    for (std::size_t i = 0; i < sample["turns"].size(); ++i) {
+      if (sample["turns"][i]["learned"] == true) {
+        turns.push_back(i);
+      }
+    }
+    return turns;
+  }
+  // What a sample is to learn.
+  static std::string supervised(const json& sample) {
+    std::string text;
+    for (const json& part : sample["text"]) {
+      text += part["supervised"] == true ? part["text"].get<std::string>() : "";
+    }
+    return text;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ChatPreview, ShowsTurnsAndMarksWhatIsLearned) {
+  const Arguments verb = preview(two_conversations(), chat_template("{{ m.content }}", "\n"));
+  const json all = parsed(verb);
+  EXPECT_EQ(all["samples"], 2);
+  EXPECT_EQ(all["sources"][0]["conversations"], 2);
+  EXPECT_EQ(all["sources"][0]["unrolled"], 0);
+  for (const json& sample : all["first"]) {
+    EXPECT_EQ(sample["samples_of_conversation"], 1);
+    const bool is_first = sample["id"] == "line 1";
+    EXPECT_EQ(learned(sample),
+              is_first ? (std::vector<std::size_t>{2, 4}) : (std::vector<std::size_t>{1}));
+    EXPECT_EQ(supervised(sample),
+              is_first ? "Lily has it.</s>Tom has it now.</s>" : "In the park.</s>");
+  }
+  const std::string text = expect_code(0, verb).out;
+  EXPECT_THAT(text, HasSubstr("\n  2 conversations, one sample each\n"));
+  EXPECT_THAT(text, HasSubstr("\n  turns (*: learned in this sample)\n"
+                              "     1  system     Be brief.\n"
+                              "     2  user       Who has it?\n"
+                              "  *  3  assistant  Lily has it.\n"
+                              "     4  user       And now?\n"
+                              "  *  5  assistant  Tom has it now.\n"));
+  EXPECT_THAT(text, HasSubstr("[[Lily has it.</s>]]"));
+}
+
+TEST_F(ChatPreview, SaysWhyAConversationMakesSeveralSamples) {
+  const Arguments verb = preview(two_conversations(), chat_template("-", "\n"));
+  const json all = parsed(verb);
+  EXPECT_EQ(all["samples"], 3);
+  EXPECT_EQ(all["sources"][0]["conversations"], 2);
+  EXPECT_EQ(all["sources"][0]["unrolled"], 1);
+  EXPECT_EQ(all["sources"][0]["template_rewrites"], 1);
+  EXPECT_EQ(all["sources"][0]["prompt_is_apart"], 0);
+  std::vector<std::size_t> of_first;
+  for (const json& sample : all["first"]) {
+    if (sample["id"] == "line 2") {
+      EXPECT_EQ(supervised(sample), "In the park.</s>");
+      continue;
+    }
+    EXPECT_EQ(sample["samples_of_conversation"], 2);
+    ASSERT_EQ(learned(sample).size(), 1U);
+    of_first.push_back(learned(sample).front());
+    EXPECT_EQ(supervised(sample),
+              of_first.back() == 2 ? "Lily has it.</s>" : "Tom has it now.</s>");
+  }
+  EXPECT_THAT(of_first, testing::UnorderedElementsAre(2U, 4U));
+  const fs::path page = folder_.path() / "page.html";
+  const std::string text = unwrapped(expect_code(0, verb + Arguments{"--html", page}).out);
+  const std::string html = read_file(page);
+  for (const std::string shown :
+       {"2 conversations; 1 makes several samples: the template rewrites earlier turns (1)",
+        "sample 2 of 2 of its conversation: the template writes earlier turns differently once the "
+        "conversation continues"}) {
+    EXPECT_THAT(text, HasSubstr(shown));
+    EXPECT_THAT(html, HasSubstr(shown));
+  }
+  EXPECT_THAT(html, HasSubstr("<td>assistant</td><td><mark>Lily has it.</mark></td>"));
+  EXPECT_THAT(html, HasSubstr("<td>assistant</td><td>Lily has it.</td>"));
+}
+
+// The blank at the prompt's end belongs to the answer's first token in the whole text.
+TEST_F(ChatPreview, SaysWherePromptAndAnswerAreEncodedApart) {
+  const Arguments verb = preview(two_conversations(), chat_template("{{ m.content }}", " "));
+  const json all = parsed(verb);
+  EXPECT_EQ(all["sources"][0]["prompt_is_apart"], 1);
+  EXPECT_EQ(all["sources"][0]["template_rewrites"], 0);
+  EXPECT_THAT(
+      unwrapped(expect_code(0, verb).out),
+      HasSubstr("sample 1 of 2 of its conversation: a prompt alone has other token ids than "
+                "in the whole text"));
+}
+
+TEST_F(ChatPreview, ShowsWhatWasCutOff) {
+  const Arguments verb = preview(two_conversations(), chat_template("{{ m.content }}", "\n"));
+  json first = parsed(verb)["first"];
+  const std::size_t number = first[0]["id"] == "line 1" ? 0 : 1;
+  const auto tokens = first[number]["tokens"].get<std::int64_t>();
+  const Arguments cut = {"--data.max_length", std::to_string(tokens - 12)};
+  const json sample = parsed(verb + cut)["first"][number];
+  EXPECT_EQ(sample["id"], "line 1");
+  EXPECT_EQ(learned(sample), (std::vector<std::size_t>{2}));
+  EXPECT_EQ(supervised(sample), "Lily has it.</s>");
+  EXPECT_THAT(sample["cut_text"].get<std::string>(), HasSubstr("Tom has it now.</s>"));
+  EXPECT_THAT(unwrapped(expect_code(0, verb + cut).out), HasSubstr("tokens of the answer cut off"));
+}
+
+TEST_F(ChatPreview, SaysWhatYieldsNothingAndWhy) {
+  const json bad = {message("user", "Who?</s>"), message("assistant", "Lily")};
+  const json silent = {message("user", "Who?")};
+  const json good = {message("user", "Who?"), message("assistant", "Lily")};
+  std::string lines =
+      json{{"messages", good}}.dump() + "\n" + json{{"messages", bad}}.dump() + "\n";
+  for (int i = 0; i < 25; ++i) {
+    lines += json{{"messages", silent}}.dump() + "\n";
+  }
+  const fs::path page = folder_.path() / "page.html";
+  const Arguments verb =
+      preview(folder_.write("chat.jsonl", lines), chat_template("{{ m.content }}", "\n")) +
+      Arguments{"--data.on_bad_sample", "skip"};
+  const std::string text = unwrapped(expect_code(0, verb + Arguments{"--html", page}).out);
+  EXPECT_THAT(text, HasSubstr("1 samples per epoch, from 1; 26 bad samples skipped"));
+  EXPECT_THAT(text, ContainsRegex("skipped: .*chat.jsonl: line 3, .*answer"));
+  EXPECT_THAT(text, HasSubstr("skipped: 6 more, which a run lists in bad_samples.jsonl"));
+  EXPECT_THAT(read_file(page),
+              HasSubstr("skipped: 6 more, which a run lists in bad_samples.jsonl"));
+  const json all = parsed(verb);
+  EXPECT_EQ(all["skipped"], 26);
+  EXPECT_EQ(all["yield_nothing"].size(), 21U);
+}
+
+// Samples are shown as they are.
+TEST_F(ChatPreview, FitsIn80Columns) {
+  std::string words;
+  for (int i = 0; i < 12; ++i) {
+    words += "Lïly has it. ";
+  }
+  const json messages = {message("user", words), message("assistant", words),
+                         message("user", "Who?"), message("assistant", "Tom")};
+  const Ended ended =
+      expect_code(0, preview(folder_.write("chat.jsonl", json{{"messages", messages}}.dump()),
+                             chat_template("-", "")) +
+                         Arguments{"--data.max_length", "150"});
+  std::size_t own = 0;
+  std::istringstream lines(ended.out.substr(ended.out.find("lengths: ")));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("user:") != std::string::npos || line.starts_with("cut off: ") ||
+        line.find(folder_.path().string()) != std::string::npos) {
+      continue;
+    }
+    const auto characters = std::count_if(line.begin(), line.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+    });
+    EXPECT_LE(characters, 80) << line;
+    ++own;
+  }
+  EXPECT_GE(own, 10U) << ended.out;
+  EXPECT_THAT(ended.out, ContainsRegex("\\*? +2  assistant  L.*…\n"));
 }
 
 TEST(DataPreview, SaysWhatIsMissing) {

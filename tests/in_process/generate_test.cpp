@@ -88,14 +88,45 @@ TEST_F(Generate, ContinuesPromptsOfARunAsItWasTrained) {
   EXPECT_NE(continued_by("The dog").out, as_trained.out);
 }
 
+// The model has no template of its own.
+TEST_F(Generate, TakesTheTemplateOfAFlag) {
+  const fs::path file = folder_.write("mine.jinja", "{{ bos_token }}{{ messages[0].content }} dog");
+  const Arguments verb = kGenerate + Arguments{"--prompt", "The"};
+  const Ended chat = expect_code(0, verb + Arguments{"--template", file});
+  EXPECT_EQ(chat.out, expected_[3] + "\n");
+  EXPECT_THAT(chat.err, HasSubstr("prompts get the chat template of " + file.string()));
+  const Ended named = expect_code(0, verb + Arguments{"--template", "zephyr"});
+  EXPECT_THAT(named.err, HasSubstr("prompts get the chat template of zephyr"));
+  EXPECT_NE(named.out, chat.out);
+}
+
+// A run on conversations is asked in its own template, which its model's folder need not have.
+TEST_F(Generate, AsksARunOnConversationsInItsTemplate) {
+  const fs::path data =
+      folder_.write("chat.jsonl", json{{"messages",
+                                        {{{"role", "user"}, {"content", "Who is it?"}},
+                                         {{"role", "assistant"}, {"content", "It is Lily."}}}}}
+                                      .dump());
+  const fs::path output = folder_.path() / "run";
+  expect_code(0, train_on(data, output, "60", "1") +
+                     Arguments{"--data.chat_template", "zephyr", "--optim.lr", "3e-3"});
+  const Arguments prompt = {"--prompt", "Who is it?", "--max-new-tokens", "20"};
+  const Ended ended = expect_code(0, Arguments{"generate", output} + prompt);
+  EXPECT_EQ(ended.out, "It is Lily.\n");
+  EXPECT_THAT(ended.err, HasSubstr("prompts get the chat template of zephyr"));
+  EXPECT_NE(expect_code(0, Arguments{"generate", output, "--raw"} + prompt).out, ended.out);
+  const auto scored = json::parse(expect_code(0, {"eval", output, "--data", data, "--json"}).out);
+  EXPECT_EQ(scored["em"], 100.0);  // of the first answer
+}
+
 // Of prompts, whatever their order, batch and number.
 TEST_F(Generate, DrawsTheSameTokensForASeed) {
   const Arguments drawn =
       kGenerate + Arguments{"--temperature", "1.5", "--top-p", "0.95", "--top-k", "200"};
   const auto of_seed = [&](const std::string& seed, const std::string& batch) {
-    return completions(
-        expect_code(0, drawn + Arguments{"--prompts", file(), "--batch", batch, "--seed", seed})
-            .out);
+    return completions(expect_code(0, drawn + Arguments{"--prompts", prompts_file(folder_),
+                                                        "--batch", batch, "--seed", seed})
+                           .out);
   };
   const auto first = of_seed("7", "8");
   EXPECT_EQ(of_seed("7", "2"), first);
@@ -108,10 +139,13 @@ TEST_F(Generate, DrawsTheSameTokensForASeed) {
 
 TEST_F(Generate, TakesTheLikeliestTokenAtTemperatureZero) {
   const Arguments likeliest = {"--temperature", "0", "--seed", "3"};
-  EXPECT_EQ(completions(expect_code(0, kGenerate + Arguments{"--prompts", file()} + likeliest).out),
+  EXPECT_EQ(completions(expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder_)} +
+                                           likeliest)
+                            .out),
             expected_);
-  const Ended only_one = expect_code(
-      0, kGenerate + Arguments{"--prompts", file(), "--temperature", "1", "--top-k", "1"});
+  const Ended only_one =
+      expect_code(0, kGenerate + Arguments{"--prompts", prompts_file(folder_), "--temperature", "1",
+                                           "--top-k", "1"});
   EXPECT_EQ(completions(only_one.out), expected_);
 }
 
@@ -123,7 +157,11 @@ TEST_F(Generate, SaysWhatIsWrong) {
   };
   refuse(64, {}, "model is required");
   refuse(64, {kModel, "--chat", "--prompt", "a"}, "has no chat template");
+  refuse(64, {kModel, "--chat", "--prompt", "a"}, "--template with a Jinja file or one of chatml");
   refuse(64, {kModel, "--chat", "--raw", "--prompt", "a"}, "--raw");
+  refuse(64, {kModel, "--template", "zephyr", "--raw", "--prompt", "a"}, "--raw");
+  refuse(66, {kModel, "--template", "/no/file", "--prompt", "a"},
+         "--template: \"/no/file\" is neither a file nor a named template");
   refuse(64, {kModel, "--prompt", "a", "--prompts", "b.txt"}, "--prompts");
   refuse(64, {kModel, "--prompt", "a", "--top-p", "0.5"}, "--top-p requires --temperature");
   refuse(64, {kModel, "--prompt", "a", "--seed", "5"}, "--seed requires --temperature");

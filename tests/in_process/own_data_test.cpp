@@ -171,9 +171,9 @@ TEST(OwnData, QuestionsThatDoNotFitMayBeSkipped) {
   preview_of_it[0] = "preview";
   const Ended preview = expect_code(
       0, Arguments{"data"} + preview_of_it + limits + Arguments{"--data.on_bad_sample", "skip"});
-  EXPECT_THAT(preview.out, HasSubstr("long.json, q3, step 1"));
-  EXPECT_THAT(preview.out, HasSubstr("skipped: " + file.string() +
-                                     ": question q2, line 1, byte 138: the prompt"));
+  EXPECT_THAT(unwrapped(preview.out), HasSubstr("long.json, q3, step 1"));
+  EXPECT_THAT(unwrapped(preview.out), HasSubstr("skipped: " + file.string() +
+                                                ": question q2, line 1, byte 138: the prompt"));
 }
 
 TEST(OwnData, UnanswerableQuestionsAreTrainedAndScored) {

@@ -1,6 +1,7 @@
 // What one run has tokenized, the next one uses.
 
 #include "tests/in_process/run_program.h"
+#include "tests/support/test_data.h"
 
 namespace sherd::test {
 namespace {
@@ -36,6 +37,43 @@ TEST(TokenCache, ThatCannotBeWrittenIsTold) {
   EXPECT_THAT(ended.out,
               testing::HasSubstr("tokens are not kept for the next run: " +
                                  (folder.path() / "file").string() + " cannot be written to: "));
+}
+
+// What `sherd data prepare` has made, a run uses.
+TEST(DataPrepare, MakesWhatTheRunUses) {
+  const TempFolder folder;
+  const Arguments cache = {"--data.cache", folder.path() / "cache"};
+  Arguments words = train(folder.path() / "run", "1") + cache;
+  Arguments prepare = {"data", "prepare", "--json"};
+  prepare.insert(prepare.end(), words.begin() + 1, words.end());
+  const Ended prepared = expect_code(0, prepare);
+  EXPECT_THAT(prepared.out, testing::StartsWith("{\"folder\":"));
+  EXPECT_THAT(prepared.err, testing::HasSubstr("prepared in " + folder.path().string()));
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+  ASSERT_EQ(std::distance(fs::directory_iterator(folder.path() / "cache"), {}), 1);
+  const fs::path store = fs::directory_iterator(folder.path() / "cache")->path();
+  const auto written = fs::last_write_time(store);
+  expect_code(0, words);
+  EXPECT_EQ(fs::last_write_time(store), written);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "cache"), {}), 1);
+}
+
+TEST(DataPrepare, IsAJobBeforeTheRunUnderSlurm) {
+  const TempFolder folder;
+  const Arguments job = {"slurm", (folder.path() / "my.toml").string(), "--prepare-first"};
+  fs::copy_file(SHERD_TEST_SOURCE_DIR "/recipes/stories260k-squad-32.toml",
+                folder.path() / "my.toml");
+  EXPECT_THAT(expect_code(64, job).err,
+              testing::HasSubstr("--prepare-first makes two job files: name one with --out"));
+  const fs::path file = folder.path() / "job.sbatch";
+  expect_code(
+      0, job + Arguments{"--gpus-per-node", "2", "-o", file, "--", "--time=5", "--gres=gpu:2"});
+  const std::string prepare = bytes_of(folder.path() / "job.prepare.sbatch");
+  EXPECT_THAT(prepare, testing::HasSubstr(" data prepare "));
+  EXPECT_THAT(prepare, testing::HasSubstr("--time=5"));
+  EXPECT_THAT(prepare, testing::HasSubstr("--job-name=my-prepare"));
+  EXPECT_THAT(prepare, testing::Not(testing::HasSubstr("gpu")));
+  EXPECT_THAT(bytes_of(file), testing::HasSubstr("--gres=gpu:2"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 """Tests of scripts/guide_output.py: which commands it finds, how it runs them, and which differences it reports."""
 import contextlib
 import io
-import json
 import pathlib
 import subprocess
 import sys
@@ -151,32 +150,6 @@ class Rewriting(unittest.TestCase):
             page.write_text("text\n\n    [table]\n\n    $ echo a \\\n      b\n    old\n    $ exit 3\n\ntext\n\n    make x\n\nend\n")
             subprocess.run([sys.executable, ROOT / "scripts/guide_output.py", page], check=True, capture_output=True)
             self.assertEqual(page.read_text(), "text\n\n    [table]\n\n    $ echo a \\\n      b\n    a b\n    $ exit 3\n    [exit code 3]\n\ntext\n\n    make x\n\nend\n")
-
-
-class Converter(unittest.TestCase):
-    """The script that docs/guide/data-and-labels.md shows for chat and Alpaca data."""
-
-    def records_of(self, data):
-        page = (ROOT / "docs/guide/data-and-labels.md").read_text()
-        script = page.split("```python\n")[1].split("```")[0]
-        printed = subprocess.run([sys.executable, "-c", script], input=data, check=True, capture_output=True, text=True).stdout
-        return [(record["prompt"], record["completion"]) for record in map(json.loads, printed.splitlines())]
-
-    def test_writes_a_record_per_answer(self):
-        hi = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-        bye = hi + "yo<|im_end|>\n<|im_start|>user\nbye<|im_end|>\n<|im_start|>assistant\n"
-        said = [("user", "hi"), ("assistant", "yo"), ("user", "bye"), ("assistant", "ciao")]
-        chat = {"messages": [{"role": role, "content": text} for role, text in said]}
-        names = {"user": "human", "assistant": "gpt"}
-        sharegpt = {"conversations": [{"from": names[role], "value": text} for role, text in said]}
-        for record in (chat, sharegpt):
-            self.assertEqual(self.records_of(json.dumps(record) + "\n" + json.dumps(record) + "\n"), [(hi, "yo"), (bye, "ciao")] * 2)
-
-    def test_keeps_the_input_of_an_instruction(self):
-        alpaca = [{"instruction": "Add.", "input": "1+1", "output": "2"}, {"instruction": "Hi", "input": "", "output": "yo"}]
-        self.assertEqual(self.records_of(json.dumps(alpaca)), [
-            ("<|im_start|>user\nAdd.\n\n1+1<|im_end|>\n<|im_start|>assistant\n", "2"),
-            ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", "yo")])
 
 
 if __name__ == "__main__":

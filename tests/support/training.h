@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -107,6 +108,15 @@ inline std::vector<double> column(const fs::path& output, const char* key, int f
     numbers.push_back(record.at(key).get<double>());
   }
   return numbers;
+}
+
+/// A text whose lines were broken for a terminal, without these breaks.
+inline std::string unwrapped(std::string text) {
+  constexpr std::string_view kBreak = "\n  ";
+  for (std::size_t at = text.find(kBreak); at != std::string::npos; at = text.find(kBreak, at)) {
+    text.replace(at, kBreak.size(), " ");
+  }
+  return text;
 }
 
 /// How often a text has a part.

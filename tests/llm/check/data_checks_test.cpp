@@ -133,7 +133,7 @@ TEST_F(DataChecks, FailWhereASupervisedTokenHasNoneBefore) {
   const CheckItem good = padding_on_two_ranks();
   EXPECT_TRUE(good.ok) << good.message;
   EXPECT_EQ(good.measured, 0);
-  const auto tokens = static_cast<std::int64_t>(data.training.arrays().ids.size());
+  const std::int64_t tokens = data.training.tokens();
   EXPECT_THAT(good.message, HasSubstr(std::to_string(tokens) + " tokens of an epoch"));
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[7].supervised.front() = 1;

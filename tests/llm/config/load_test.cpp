@@ -70,6 +70,7 @@ TEST_F(Load, ReadsBackWhatIsPrinted) {
   config.data = {512,
                  16,
                  "c",
+                 {std::int64_t{64} << 20},
                  Packing::FirstFit,
                  {{"t", DataFormat::Squad, 1000, LimitOrder::File, 1},
                   {"u", DataFormat::Squad, std::nullopt, LimitOrder::Random, 0.25}},

@@ -28,7 +28,10 @@ TEST(Print, TheListOfFlags) {
       ElementsAre(
           "model.path required", "model.init \"weights\"", "model.ignore_fields []",
           "data.max_length \"model\"", "data.max_answer_tokens 32", "data.cache \"auto\"",
-          "data.packing \"none\"", "data.on_bad_sample \"error\"", "data.max_bad_samples 100",
+          "data.prepare_memory \"1 GiB\"", "data.packing \"none\"", "data.chat_template \"model\"",
+          "data.template_arguments []", "data.date \"2026-01-01\"", "data.supervise \"all\"",
+          "data.on_template_mismatch \"error\"", "data.special_tokens_in_text \"error\"",
+          "data.separator \"auto\"", "data.on_bad_sample \"error\"", "data.max_bad_samples 100",
           "data.held_out \"none\"", "data.train[0].path required", "data.train[0].format \"auto\"",
           "data.train[0].limit \"all\"", "data.train[0].limit_order \"random\"",
           "data.train[0].columns.prompt \"prompt\"",
@@ -83,9 +86,13 @@ TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
   EXPECT_THAT(
       text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\nignore_fields = []\n\n[data]\n"));
-  EXPECT_THAT(text, HasSubstr("cache = \"auto\"\npacking = \"none\"\non_bad_sample = "
-                              "\"error\"\nmax_bad_samples = 100\nheld_out = \"none\"\ntrain = "
-                              "[]\neval = []\n\n[train]\n"));
+  EXPECT_THAT(text,
+              HasSubstr("cache = \"auto\"\nprepare_memory = \"1 GiB\"\npacking = \"none\"\n"
+                        "chat_template = \"model\"\ntemplate_arguments = []\ndate = "
+                        "\"2026-01-01\"\nsupervise = \"all\"\non_template_mismatch = "
+                        "\"error\"\nspecial_tokens_in_text = \"error\"\nseparator = \"auto\"\n"
+                        "on_bad_sample = \"error\"\nmax_bad_samples = 100\nheld_out = "
+                        "\"none\"\ntrain = []\neval = []\n\n[train]\n"));
   EXPECT_THAT(text, HasSubstr("\n[optim]\nkind = \"adamw\"\nlr = 2e-05\nbetas = [0.9, 0.999]\n"));
   EXPECT_THAT(text, HasSubstr("\n[log]\nevery_steps = 1\nname = \"\"\nproject = \"\"\ntags = []\n"
                               "trace_steps = \"never\"\n\n[[log.sink]]\nkind = \"jsonl\"\n"));

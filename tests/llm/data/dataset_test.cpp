@@ -218,11 +218,11 @@ TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
 
 TEST(DataFile, TheFormatFollowsFromNameAndContent) {
   using enum config::DataFormat;
-  EXPECT_EQ(format_of("a.jsonl", "[1]"), Jsonl);
-  EXPECT_EQ(format_of("a.ndjson", ""), Jsonl);
-  EXPECT_EQ(format_of("a.json", "\xef\xbb\xbf\n [1]"), Json);
-  EXPECT_EQ(format_of("a.json", "{}"), Squad);
-  EXPECT_EQ(format_of("a", ""), Squad);
+  EXPECT_EQ(format_of({"a.jsonl", "[1]"}), Jsonl);
+  EXPECT_EQ(format_of({"a.ndjson", ""}), Jsonl);
+  EXPECT_EQ(format_of({"a.json", "\xef\xbb\xbf\n [1]"}), Json);
+  EXPECT_EQ(format_of({"a.json", "{}"}), Squad);
+  EXPECT_EQ(format_of({"a", ""}), Squad);
   const sherd::test::TempFolder folder;
   const auto file = folder.write("a.txt", R"([{"prompt": "a", "completion": "b"}])");
   EXPECT_EQ(read_data_file(file).reading.format, Json);

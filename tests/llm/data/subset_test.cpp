@@ -73,7 +73,9 @@ TEST(Mixed, DrawsAFractionOnce) {
 
 TEST(Mixed, CopiesNothingWithoutNeed) {
   const std::vector<Part> parts = {{numbered(10, 2), 1}};
-  EXPECT_EQ(mixed(parts, 0).arrays().ids.data(), parts[0].samples.arrays().ids.data());
+  EXPECT_EQ(mixed(parts, 0)[1].ids.data(), parts[0].samples[1].ids.data());
+  const std::vector<Part> twice = {{parts[0].samples, 2}};
+  EXPECT_EQ(mixed(twice, 0)[3].ids.data(), parts[0].samples[1].ids.data());
 }
 
 }  // namespace

@@ -111,10 +111,11 @@ TEST(Parquet, NamesTheColumnOfTextThatIsNone) {
 }
 
 TEST(Parquet, SaysWhichColumnsThereAre) {
-  expect_parquet_refused(bytes_of(kParquet / "sums-none.parquet"),
-                         {"my.parquet: has no \"q\"; its columns are \"prompt\", \"completion\", \"n\": name "
-                          "them with columns"},
-                         {"q", "a"});
+  expect_parquet_refused(
+      bytes_of(kParquet / "sums-none.parquet"),
+      {"my.parquet: has no \"q\"; its columns are \"prompt\", \"completion\", \"n\": name "
+       "them with columns"},
+      {"q", "a"});
 }
 
 TEST(Parquet, SaysWhichCompressionItDoesNotRead) {

@@ -20,7 +20,7 @@ TEST(Together, FailsOnEveryRankAndIsToldByOne) {
   std::atomic<int> originals = 0;
   run_ranks(3, [&](sherd::World world) {
     try {
-      together(world, [&] {
+      on_all_ranks(world, [&] {
         if (world.rank() > 0) {
           throw sherd::Error(ExitCode::BadData, "rank " + std::to_string(world.rank()));
         }
@@ -43,7 +43,7 @@ TEST(Together, FailsOnEveryRankAndIsToldByOne) {
 TEST(Together, TellsOtherExceptionsByTheirCodes) {
   run_ranks(2, [](sherd::World world) {
     const auto fail = [&] {
-      together(world, [&] {
+      on_all_ranks(world, [&] {
         if (world.rank() == 0) {
           throw std::bad_alloc();
         }
@@ -61,7 +61,7 @@ TEST(Together, TellsOtherExceptionsByTheirCodes) {
 TEST(Together, TellsOfMemoryThatHasEndedInOneDnn) {
   run_ranks(2, [](sherd::World world) {
     const auto fail = [&](const char* words) {
-      together(world, [&] {
+      on_all_ranks(world, [&] {
         if (world.rank() == 0) {
           throw std::runtime_error(words);
         }
@@ -81,8 +81,8 @@ TEST(Together, TellsOfMemoryThatHasEndedInOneDnn) {
 
 TEST(Together, ReturnsWhatWasRead) {
   run_ranks(2, [](sherd::World world) {
-    EXPECT_EQ(read_together(world, [&] { return world.rank() + 5; }), world.rank() + 5);
-    EXPECT_EQ(from_first_rank(world, [&] { return "of " + std::to_string(world.rank()); }), "of 0");
+    EXPECT_EQ(read_on_all_ranks(world, [&] { return world.rank() + 5; }), world.rank() + 5);
+    EXPECT_EQ(from_rank_0(world, [&] { return "of " + std::to_string(world.rank()); }), "of 0");
   });
 }
 

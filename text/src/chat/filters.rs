@@ -1,13 +1,11 @@
-//! Filters that minijinja lacks, or has in another way than Jinja, and those of the rewritten tags.
+//! Filters that minijinja lacks, or has in another way than Jinja.
 
+use minijinja::formatting::FormatStyle;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{filters, Error, ErrorKind, State};
 
 use super::output::MAX_OUTPUT_BYTES;
-use super::{methods, numbers};
-
-/// Lists in templates have some hundred items; minijinja has the same bound on range().
-const MAX_ITEMS: usize = 100_000;
+use super::{methods, numbers, operators};
 
 pub fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
@@ -21,40 +19,31 @@ pub fn pay_for(state: &State, bytes: usize) -> Result<(), Error> {
     state.consume_fuel((bytes / 64) as u64)
 }
 
-/// The list of a loop: Python does not iterate None.
-pub fn iterated(value: &Value) -> Result<Value, Error> {
-    if value.is_none() {
-        return Err(refused("None is not iterable"));
-    }
-    Ok(value.clone())
+/// Pays for a text that took more work than copying it.
+pub fn pay_for_work(state: &State, bytes: usize) -> Result<(), Error> {
+    state.consume_fuel((bytes / 8) as u64)
 }
 
-/// The left side of a sum. Lists are added lazily, so their length is bounded here.
-pub fn operand(value: &Value) -> Result<Value, Error> {
-    if matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
-        match value.len() {
-            None => return Err(refused("an iterator cannot be added to a list: use the filter list")),
-            Some(length) if length > MAX_ITEMS => {
-                return Err(refused(format!("a list of more than {MAX_ITEMS} items is added to another")));
-            }
-            Some(_) => {}
-        }
+pub fn trim(state: &State, value: &Value, chars: Option<Value>) -> Result<Value, Error> {
+    match value.as_str() {
+        Some(text) => methods::strip(state, text, chars.as_ref(), true, true),
+        None => methods::strip(state, &numbers::text(state, value)?, chars.as_ref(), true, true),
     }
-    Ok(value.clone())
-}
-
-pub fn trim(value: &Value, chars: Option<Value>) -> Result<Value, Error> {
-    let text = numbers::text(value);
-    methods::strip(&text, chars.as_ref(), true, true)
 }
 
 pub fn string(state: &State, value: &Value) -> Result<Value, Error> {
-    if value.kind() == ValueKind::String {
-        return Ok(value.clone());
+    match value.kind() {
+        ValueKind::String => Ok(value.clone()),
+        _ => Ok(Value::from(numbers::text(state, value)?)),
     }
-    let text = numbers::text(value);
-    pay_for(state, text.len())?;
-    Ok(Value::from(text))
+}
+
+/// A text that `+` does not escape.
+pub fn safe(state: &State, value: &Value) -> Result<Value, Error> {
+    match value.is_safe() {
+        true => Ok(value.clone()),
+        false => Ok(Value::from_safe_string(numbers::text(state, value)?)),
+    }
 }
 
 /// Jinja's `int` gives the default for whatever is no number.
@@ -94,7 +83,9 @@ pub fn indent(
             " ".repeat(width)
         }
     };
-    let text = format!("{}\n", numbers::text(value));
+    let mut text = numbers::text(state, value)?;
+    pay_for(state, text.len())?;
+    text.push('\n');
     let lines = methods::split_lines(&text, false);
     pay_for(state, text.len().saturating_add(lines.len().saturating_mul(before.len())))?;
     let indented = |(i, line): (usize, &&str)| {
@@ -109,47 +100,12 @@ pub fn indent(
 }
 
 pub fn center(state: &State, value: &Value, width: Option<i64>) -> Result<Value, Error> {
-    methods::padded(state, &numbers::text(value), width.unwrap_or(80), ' ', methods::Side::Both)
+    methods::padded(state, &numbers::text(state, value)?, width.unwrap_or(80), ' ', methods::Side::Both)
 }
 
-/// printf's formats, with bounded widths.
-pub fn format(state: &mut State, format: &Value, values: Rest<Value>) -> Result<Value, Error> {
-    check_widths(format.as_str().unwrap_or_default(), &values)?;
-    let arguments: Vec<Value> = std::iter::once(format.clone()).chain(values.iter().cloned()).collect();
-    let made = minijinja::formatting::format(
-        minijinja::formatting::FormatStyle::Printf,
-        arguments[0].as_str().ok_or_else(|| refused("the format should be a text"))?,
-        &arguments[1..],
-    )?;
-    pay_for(state, made.len())?;
-    Ok(Value::from(made))
-}
-
-/// The widest column of a format.
-const MAX_WIDTH: u64 = 10_000;
-
-/// Refuses widths that would make a text of gigabytes, in the format or among the values that it may take them from.
-pub fn check_widths(format: &str, values: &[Value]) -> Result<(), Error> {
-    let widest = format.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
-    let too_wide = widest.map(|digits| digits.parse::<u64>().unwrap_or(u64::MAX)).any(|width| width > MAX_WIDTH);
-    let from_values =
-        format.contains('*') || format.matches('{').count() > format.matches('}').count() || nested(format);
-    let is_wide = |value: &Value| {
-        value.is_integer() && i64::try_from(value.clone()).map_or(true, |n| n.unsigned_abs() > MAX_WIDTH)
-    };
-    if too_wide || (from_values && values.iter().any(is_wide)) {
-        return Err(refused(format!("a format has a width of more than {MAX_WIDTH}")));
-    }
-    Ok(())
-}
-
-/// True if a field of a format has a field in it.
-fn nested(format: &str) -> bool {
-    let mut depth = 0;
-    format.replace("{{", "").chars().any(|c| {
-        depth += i32::from(c == '{') - i32::from(c == '}');
-        depth > 1
-    })
+/// printf's formats.
+pub fn format(state: &State, format: &str, values: Rest<Value>) -> Result<Value, Error> {
+    operators::formatted(state, FormatStyle::Printf, format, &values)
 }
 
 /// Jinja's `sum`; lists are joined at once.
@@ -163,16 +119,10 @@ pub fn sum(
     let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
     let begin = start.clone().or(kwargs.get::<Option<Value>>("start")?);
     if begin.as_ref().is_some_and(is_list) && attribute.is_none() {
-        let mut joined = Vec::new();
-        for list in begin.into_iter().chain(values.try_iter()?) {
-            for item in list.try_iter()? {
-                state.consume_fuel(1)?;
-                joined.push(item);
-            }
-        }
-        return Ok(Value::from(joined));
+        let lists: Vec<Value> = begin.into_iter().chain(values.try_iter()?).collect();
+        return operators::listed(&lists);
     }
-    if values.try_iter()?.take(MAX_ITEMS).any(|value| is_list(&value)) || begin.as_ref().is_some_and(is_list) {
+    if values.try_iter()?.any(|value| is_list(&value)) || begin.as_ref().is_some_and(is_list) {
         return Err(refused("a sum of lists needs start=[]"));
     }
     filters::sum(state, values, attribute, start, kwargs)

@@ -3,13 +3,14 @@
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, State};
 
-use super::filters::{pay_for, refused};
+use super::filters::{pay_for_work, refused};
 use super::numbers;
 use super::output::MAX_OUTPUT_BYTES;
 
 /// Python gives up a little deeper.
 const MAX_DEPTH: usize = 900;
-const MAX_INDENT: i64 = 64;
+/// Blanks, or bytes of a text that stands for them.
+const MAX_INDENT: usize = 64;
 
 pub fn to_json(
     state: &State,
@@ -29,19 +30,20 @@ pub fn to_json(
     };
     kwargs.assert_all_used()?;
     writer.value(value, 0)?;
-    pay_for(state, writer.text.len())?;
+    pay_for_work(state, writer.text.len())?;
     Ok(Value::from(writer.text))
 }
 
 fn indent_of(indent: Option<Value>) -> Result<Option<String>, Error> {
     let Some(indent) = indent.filter(|indent| !indent.is_none()) else { return Ok(None) };
-    if let Some(text) = indent.as_str() {
-        return Ok(Some(text.to_string()));
+    let width = match indent.as_str() {
+        Some(text) => text.len(),
+        None => usize::try_from(i64::try_from(indent.clone())?.max(0)).unwrap_or(usize::MAX),
+    };
+    if width > MAX_INDENT {
+        return Err(refused(format!("tojson: an indent of more than {MAX_INDENT}")));
     }
-    match i64::try_from(indent)? {
-        width if width > MAX_INDENT => Err(refused(format!("tojson: an indent of more than {MAX_INDENT}"))),
-        width => Ok(Some(" ".repeat(usize::try_from(width).unwrap_or(0)))),
-    }
+    Ok(Some(indent.as_str().map_or_else(|| " ".repeat(width), str::to_string)))
 }
 
 /// Between items, and between a name and its value.
@@ -50,6 +52,9 @@ fn separators_of(given: Option<Value>, indented: bool) -> Result<[String; 2], Er
         return Ok([if indented { "," } else { ", " }.to_string(), ": ".to_string()]);
     };
     let texts: Vec<String> = given.try_iter()?.filter_map(|text| text.as_str().map(str::to_string)).collect();
+    if texts.iter().any(|text| text.len() > MAX_INDENT) {
+        return Err(refused(format!("tojson: a separator of more than {MAX_INDENT} bytes")));
+    }
     texts.try_into().map_err(|_| refused("tojson: separators should be two texts"))
 }
 
@@ -63,7 +68,8 @@ struct Writer {
 
 impl Writer {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
-        if depth > MAX_DEPTH || self.text.len() > MAX_OUTPUT_BYTES {
+        let bytes = self.text.len() + value.as_str().map_or(0, str::len);
+        if depth > MAX_DEPTH || bytes > MAX_OUTPUT_BYTES {
             return Err(refused("tojson: a value that is too deep or too long"));
         }
         match value.kind() {

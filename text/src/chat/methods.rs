@@ -1,11 +1,22 @@
 //! Python's methods of texts, lists and dictionaries: those of minijinja's pycompat, and what it lacks or has in another way.
 
-use minijinja::value::{from_args, Kwargs, Tuple, Value};
+use std::collections::HashSet;
+
+use minijinja::formatting::FormatStyle;
+use minijinja::value::{from_args, Kwargs, Tuple, Value, ValueKind};
 use minijinja::{Error, State};
 
-use super::filters::{check_widths, pay_for, refused};
+use super::filters::{pay_for, pay_for_work, refused};
+use super::operators::{formatted, measured, MAX_TEXT_BYTES};
 
 pub fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    // The methods of dictionaries look at keys alone.
+    if value.kind() != ValueKind::Map {
+        measured(state, value)?;
+    }
+    for argument in arguments {
+        measured(state, argument)?;
+    }
     let own = value.as_str().and_then(|text| text_method(state, text, method, arguments));
     own.unwrap_or_else(|| minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments))
 }
@@ -13,9 +24,9 @@ pub fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value])
 /// None: pycompat has it, or nobody.
 fn text_method(state: &State, text: &str, method: &str, arguments: &[Value]) -> Option<Result<Value, Error>> {
     Some(match method {
-        "strip" => with_chars(arguments, |chars| strip(text, chars, true, true)),
-        "lstrip" => with_chars(arguments, |chars| strip(text, chars, true, false)),
-        "rstrip" => with_chars(arguments, |chars| strip(text, chars, false, true)),
+        "strip" => with_chars(arguments, |chars| strip(state, text, chars, true, true)),
+        "lstrip" => with_chars(arguments, |chars| strip(state, text, chars, true, false)),
+        "rstrip" => with_chars(arguments, |chars| strip(state, text, chars, false, true)),
         "split" => split(text, arguments, false),
         "rsplit" => split(text, arguments, true),
         "splitlines" => lines(text, arguments),
@@ -32,10 +43,8 @@ fn text_method(state: &State, text: &str, method: &str, arguments: &[Value]) -> 
         "isspace" => Ok(Value::from(!text.is_empty() && text.chars().all(is_space))),
         "casefold" => Ok(Value::from(text.to_lowercase())),
         "swapcase" => Ok(Value::from(text.chars().flat_map(swapped).collect::<String>())),
-        "format" => match check_widths(text, arguments) {
-            Ok(()) => return None,
-            Err(error) => Err(error),
-        },
+        "format" => formatted(state, FormatStyle::StrFormat, text, arguments),
+        "join" => one_value(arguments).and_then(|list| join(state, text, &list)),
         _ => return None,
     })
 }
@@ -57,18 +66,39 @@ fn one(arguments: &[Value]) -> Result<String, Error> {
     from_args::<(String,)>(arguments).map(|(part,)| part)
 }
 
+fn one_value(arguments: &[Value]) -> Result<Value, Error> {
+    from_args::<(Value,)>(arguments).map(|(value,)| value)
+}
+
+/// Python joins texts alone.
+fn join(state: &State, separator: &str, list: &Value) -> Result<Value, Error> {
+    let mut joined = String::new();
+    for (i, item) in list.try_iter()?.enumerate() {
+        let text = item.as_str().ok_or_else(|| refused("join: the items should be texts"))?;
+        joined.push_str(if i > 0 { separator } else { "" });
+        joined.push_str(text);
+        state.consume_fuel(1)?;
+        if joined.len() > MAX_TEXT_BYTES {
+            return Err(refused(format!("join: it makes a text of more than {MAX_TEXT_BYTES} bytes")));
+        }
+    }
+    Ok(Value::from(joined))
+}
+
 fn with_chars(arguments: &[Value], work: impl FnOnce(Option<&Value>) -> Result<Value, Error>) -> Result<Value, Error> {
     let (chars,): (Option<Value>,) = from_args(arguments)?;
     work(chars.as_ref())
 }
 
 /// Python's `strip`, at the sides that are asked for.
-pub fn strip(text: &str, chars: Option<&Value>, left: bool, right: bool) -> Result<Value, Error> {
+pub fn strip(state: &State, text: &str, chars: Option<&Value>, left: bool, right: bool) -> Result<Value, Error> {
     let chars = match chars {
         Some(value) if !value.is_none() => Some(value.as_str().ok_or_else(|| refused("strip: should be a text"))?),
         _ => None,
     };
-    let taken = |c: char| chars.map_or_else(|| is_space(c), |chars| chars.contains(c));
+    pay_for_work(state, chars.map_or(0, str::len))?;
+    let chars: Option<HashSet<char>> = chars.map(|chars| chars.chars().collect());
+    let taken = |c: char| chars.as_ref().map_or_else(|| is_space(c), |chars| chars.contains(&c));
     let text = if left { text.trim_start_matches(taken) } else { text };
     Ok(Value::from(if right { text.trim_end_matches(taken) } else { text }))
 }

@@ -7,9 +7,12 @@ mod json;
 mod methods;
 mod named;
 mod numbers;
+mod operators;
 mod output;
+mod rewriter;
 mod source;
 mod tags;
+mod tokens;
 
 use std::thread;
 
@@ -61,7 +64,7 @@ impl Template {
         if source.len() > MAX_TEMPLATE_BYTES {
             return Err(Fault::new(format!("it has {} bytes, more than {MAX_TEMPLATE_BYTES}", source.len())));
         }
-        let source = source::prepared(source);
+        let source = source::prepared(source)?;
         on_large_stack(move || {
             let mut environment = environment::new().map_err(fault_of)?;
             environment.set_fuel(Some(FUEL));

@@ -7,7 +7,7 @@ use super::{Input, PROGRESS};
 use crate::guard::Fault;
 
 /// The template with line ends of Unix, without the last one, and with the tags that minijinja has.
-pub fn prepared(source: &str) -> String {
+pub fn prepared(source: &str) -> Result<String, Fault> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
     super::tags::rewritten(source)

@@ -1,4 +1,4 @@
-#include "llm/train/cadence.h"
+#include "llm/train/interval.h"
 
 #include <vector>
 
@@ -14,10 +14,10 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr std::int64_t kStepsPerEpoch = 3;
-constexpr Cadence::Clock::time_point kStart{};
+constexpr ActionInterval::Clock::time_point kStart{};
 
 std::vector<std::int64_t> steps_due(const Every& every) {
-  const Cadence cadence(every, kStepsPerEpoch, kStart);
+  const ActionInterval cadence(every, kStepsPerEpoch, kStart);
   std::vector<std::int64_t> due;
   for (std::int64_t step = 1; step <= 7; ++step) {
     if (cadence.is_due(step, false)) {
@@ -35,7 +35,7 @@ TEST(Cadence, CountsStepsAndEpochs) {
 }
 
 TEST(Cadence, MeasuresTimeFromTheLastTime) {
-  Cadence cadence(Every::time(minutes(10)), kStepsPerEpoch, kStart);
+  ActionInterval cadence(Every::time(minutes(10)), kStepsPerEpoch, kStart);
   EXPECT_FALSE(cadence.time_is_up(kStart + minutes(9)));
   EXPECT_TRUE(cadence.time_is_up(kStart + minutes(10)));
   EXPECT_TRUE(cadence.is_due(1, true));
@@ -46,9 +46,10 @@ TEST(Cadence, MeasuresTimeFromTheLastTime) {
 
 // A rank whose own clock would say so follows the first one's.
 TEST(Cadence, AsksTheClockOnlyForTime) {
-  EXPECT_FALSE(Cadence(Every::steps(2), kStepsPerEpoch, kStart).time_is_up(kStart + minutes(99)));
-  EXPECT_FALSE(Cadence(Every::steps(2), kStepsPerEpoch, kStart).is_due(1, true));
-  EXPECT_FALSE(Cadence(Every{}, kStepsPerEpoch, kStart).is_due(3, true));
+  EXPECT_FALSE(
+      ActionInterval(Every::steps(2), kStepsPerEpoch, kStart).time_is_up(kStart + minutes(99)));
+  EXPECT_FALSE(ActionInterval(Every::steps(2), kStepsPerEpoch, kStart).is_due(1, true));
+  EXPECT_FALSE(ActionInterval(Every{}, kStepsPerEpoch, kStart).is_due(3, true));
 }
 
 }  // namespace

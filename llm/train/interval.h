@@ -10,12 +10,12 @@ namespace llm::train {
 
 /// One of `checkpoint.every` and `eval.every`. Steps and epochs are counted alike on every rank;
 /// time is measured by one rank's clock, which informs the others.
-class Cadence {
+class ActionInterval {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Time runs from `now` on.
-  Cadence(const config::Every& every, std::int64_t steps_per_epoch, Clock::time_point now)
+  ActionInterval(const config::Every& every, std::int64_t steps_per_epoch, Clock::time_point now)
       : every_(every), steps_per_epoch_(steps_per_epoch), last_(now) {}
 
   /// Whether the time has passed since it was last done, if it is done by time.

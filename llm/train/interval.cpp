@@ -1,8 +1,8 @@
-#include "llm/train/cadence.h"
+#include "llm/train/interval.h"
 
 namespace llm::train {
 
-bool Cadence::is_due(std::int64_t step, bool time_is_up) const {
+bool ActionInterval::is_due(std::int64_t step, bool time_is_up) const {
   switch (every_.unit) {
     case config::Every::Unit::Never:
       return false;

@@ -1,0 +1,52 @@
+#include "app/model_flags.h"
+
+#include <utility>
+
+#include "app/device.h"
+#include "app/dtypes.h"
+#include "app/ignore_fields.h"
+#include "app/numbers.h"
+#include "llm/text/chosen_template.h"
+
+namespace app {
+
+void add_model_flags(CLI::App& verb, ModelFlags& flags) {
+  verb.add_option("model,--model", flags.model,
+                  "Hugging Face folder, a run's output folder, or a checkpoint's folder");
+  verb.add_option("--checkpoint", flags.checkpoint,
+                  "checkpoint of a run: best, last, a step or a folder (default: last)");
+  one_of(verb.add_option("--dtype", flags.dtype,
+                         "dtype of the computation (default: the run's, else float32)"),
+         dtype_words());
+  add_device_flag(verb, flags.device);
+  add_ignore_fields(verb, flags.ignored_fields);
+}
+
+void take_model(ModelFlags& flags) {
+  if (flags.model.empty() && flags.checkpoint.empty()) {
+    throw CLI::RequiredError("--model");
+  }
+  if (flags.model.empty()) {
+    std::swap(flags.model, flags.checkpoint);
+  }
+}
+
+llm::train::EvaluatedModel find_model(const ModelFlags& flags) {
+  llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model, flags.checkpoint);
+  auto& ignored = found.ignored_fields.names;
+  ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
+  if (!flags.dtype.empty()) {
+    found.param_dtype = dtypes_by_name().at(flags.dtype);
+  }
+  return found;
+}
+
+CLI::Option* add_template_flag(CLI::App& verb, std::string& choice) {
+  return verb
+      .add_option("--template", choice,
+                  "chat template: a Jinja file, or " + llm::text::names_of_templates() +
+                      " (default: the run's, else the model's)")
+      ->type_name("NAME|FILE");
+}
+
+}  // namespace app

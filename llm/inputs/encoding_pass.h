@@ -1,0 +1,98 @@
+#pragma once
+// One pass over a source that encodes its records into a store.
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llm/inputs/ordered_work.h"
+#include "llm/inputs/prepare.h"
+#include "llm/inputs/record_source.h"
+#include "llm/inputs/store_lock.h"
+#include "llm/inputs/store_writer.h"
+#include "llm/text/bad_sample.h"
+
+namespace llm::inputs {
+
+/// A batch of records, encoded.
+struct EncodedBatch {
+  /// A sample, or why a record yields none.
+  struct Item {
+    std::int64_t record = 0;  ///< of the chosen ones of the batch
+    text::LabelledPrompt prompt;
+    std::string text;
+    std::optional<text::BadSample> unfit;
+  };
+  Cursor cursor;
+  std::int64_t done = 0;
+  std::int64_t good = 0;     ///< records without faults
+  std::int64_t others = 0;   ///< records of the other side
+  std::int64_t chosen = 0;   ///< of them
+  bool are_records = false;  ///< else questions about contexts
+  std::vector<text::BadSample> skipped;
+  std::vector<Item> items;
+};
+
+/// Which of a source's good records are used.
+class ChosenRecords {
+ public:
+  /// Reads the source where records are to be counted.
+  ChosenRecords(const Source& source, const data::Limit& limit, std::size_t threads);
+  [[nodiscard]] bool has(const Cursor& cursor, std::int64_t record_of_batch) const;
+
+ private:
+  bool all_ = true;
+  std::int64_t first_ = 0;            // so many are used, if they are not drawn
+  std::vector<bool> drawn_;           // [records]
+  std::vector<std::int64_t> before_;  // records before each batch; empty: its cursor tells
+};
+
+/// Encodes a source from where an earlier pass ended. One thread runs it.
+class EncodingPass {
+ public:
+  EncodingPass(const Source& source, const text::PromptEncoder& encoder,
+               const PrepareOptions& options, const std::filesystem::path& folder, StoreLock* lock);
+  /// Encodes what is left. Throws sherd::Error.
+  void run();
+  /// Gives the store its name. Call after run().
+  void publish(const std::filesystem::path& path);
+
+ private:
+  void resume();
+  void encode_all();
+  [[nodiscard]] EncodedBatch encoded(const RecordBatch& batch, const ChosenRecords& chosen) const;
+  void consume(EncodedBatch batch);
+  void add_faults(EncodedBatch& batch);
+  void count(const text::LabelledPrompt& prompt);
+  void add_unfit(const EncodedBatch::Item& item);
+  void refuse_faults_of_file();
+  void require_samples();
+  /// Where the pass is: before item `next` of the batch at `cursor`.
+  [[nodiscard]] std::string state(const Cursor& cursor, std::int64_t next) const;
+
+  const Source& source_;
+  EncodeRecord encode_;
+  const text::PromptEncoder& encoder_;
+  const PrepareOptions& options_;
+  StoreLock* lock_;  // null: nobody else makes this store
+  StoreWriter writer_;
+  std::size_t threads_;
+  Cursor begin_;                           // of the batch to continue with
+  std::int64_t next_item_ = 0;             // of that batch
+  bool continues_ = false;                 // in a batch whose faults are counted
+  bool is_complete_ = false;               // an earlier pass has encoded everything
+  std::int64_t records_ = 0;               // chosen, before the batch that is consumed
+  std::int64_t good_ = 0;                  // the same, without faults
+  std::int64_t others_ = 0;                // the same, of the other side
+  std::atomic<bool> parses_only_ = false;  // the data will be refused
+  data::DatasetReport report_;
+  text::BadSamples bad_;
+  std::unique_ptr<text::BadSamples> faults_;  // of a file, which may not be skipped
+  std::int64_t file_ = 0;                     // of the newest batch
+};
+
+}  // namespace llm::inputs

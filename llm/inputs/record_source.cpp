@@ -1,0 +1,160 @@
+#include "llm/inputs/record_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "llm/inputs/line_source.h"
+#include "llm/text/byte_source.h"
+#include "llm/text/records.h"
+
+namespace llm::inputs {
+
+namespace {
+
+constexpr std::int64_t kBatchRecords = 128;
+
+// Records of a format that is parsed as a whole.
+class WholeSource final : public RecordSource {
+ public:
+  WholeSource(const Source& source, const Cursor& begin)
+      : file_(std::make_shared<data::DataFile>(whole_file(source))), next_(begin) {
+    text::QuestionFile all = data::parse_data_file(*file_);
+    skipped_ = std::exchange(all.skipped, {});
+    questions_ = std::make_shared<text::QuestionFile>(std::move(all));
+  }
+
+  [[nodiscard]] std::int64_t total() const override { return count(); }
+  [[nodiscard]] std::string unit() const override { return "samples"; }
+
+  [[nodiscard]] std::optional<RecordBatch> next() override {
+    const std::int64_t begin = next_.number - 1;
+    if (begin >= count()) {
+      return std::nullopt;
+    }
+    const std::int64_t end = std::min(begin + kBatchRecords, count());
+    RecordBatch batch{next_, end, [this, begin, end] {
+                        return ParsedBatch{questions_, static_cast<std::size_t>(begin),
+                                           static_cast<std::size_t>(end),
+                                           begin == 0 ? skipped_ : std::vector<text::BadSample>(),
+                                           file_};
+                      }};
+    ++next_.batch;
+    next_.number = end + 1;
+    return batch;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t count() const { return std::ssize(questions_->questions); }
+
+  std::shared_ptr<const data::DataFile> file_;
+  std::shared_ptr<const text::QuestionFile> questions_;
+  std::vector<text::BadSample> skipped_;
+  Cursor next_;
+};
+
+// Records that are parsed as they are read: of arrays, tables, compressed files.
+class RecordStream final : public RecordSource {
+ public:
+  RecordStream(const Source& source, const Cursor& begin)
+      : source_(std::make_shared<data::DataFile>(source.file)), next_(begin) {
+    if (next_.file < std::ssize(source_->files)) {
+      open();
+      for (std::int64_t record = 1; record < next_.number && reader_->next(); ++record) {
+        ++done_;
+      }
+    }
+  }
+
+  [[nodiscard]] std::int64_t total() const override { return 0; }
+  [[nodiscard]] std::string unit() const override { return "records"; }
+
+  [[nodiscard]] std::optional<RecordBatch> next() override {
+    if (next_.file == std::ssize(source_->files)) {
+      return std::nullopt;
+    }
+    const Cursor cursor = next_;
+    ParsedBatch batch;
+    text::QuestionFile some = read_some(batch.skipped);
+    batch.others = data::keep_side(some, source_->reading);
+    batch.end = some.questions.size();
+    batch.questions = std::make_shared<text::QuestionFile>(std::move(some));
+    batch.file = source_;
+    ++next_.batch;
+    return RecordBatch{cursor, done_, [batch] { return batch; }};
+  }
+
+ private:
+  [[nodiscard]] const std::string& name() const {
+    return source_->files[static_cast<std::size_t>(next_.file)].name;
+  }
+
+  void open() {
+    const text::DataBytes file{name()};
+    are_placed_ = !text::ByteSource(file).is_compressed();
+    reader_.emplace(file, data::record_reading_of(file, source_->reading));
+  }
+
+  // Up to the end of the file, whose faults then stand in `skipped`.
+  text::QuestionFile read_some(std::vector<text::BadSample>& skipped) {
+    text::QuestionFile some;
+    const bool are_several = source_->files.size() > 1;
+    for (const data::NamedBytes& file : source_->files) {
+      if (are_several) {
+        some.files.push_back(file.name);
+      }
+    }
+    while (std::ssize(some.questions) < kBatchRecords) {
+      std::optional<text::Question> question = reader_->next();
+      if (!question) {
+        skipped = std::move(*reader_).skipped();
+        next_ = {next_.batch, next_.file + 1, 0, 1};
+        if (next_.file < std::ssize(source_->files)) {
+          open();
+        }
+        return some;
+      }
+      if (!are_placed_) {
+        question->begin_byte = question->end_byte = 0;
+      }
+      if (are_several) {
+        question->id += " of " + std::filesystem::path(name()).filename().string();
+        question->file = static_cast<std::size_t>(next_.file);
+      }
+      some.questions.push_back(std::move(*question));
+      ++next_.number;
+      ++done_;
+    }
+    return some;
+  }
+
+  std::shared_ptr<const data::DataFile> source_;
+  Cursor next_;
+  std::optional<text::RecordReader> reader_;
+  bool are_placed_ = true;  // compressed bytes have no places
+  std::int64_t done_ = 0;
+};
+
+// Whether all files hold JSON lines as they are.
+bool are_lines(const Source& source) {
+  return std::all_of(source.file.files.begin(), source.file.files.end(),
+                     [&](const data::NamedBytes& file) {
+                       const text::DataBytes bytes{file.name};
+                       return data::record_reading_of(bytes, source.file.reading).container ==
+                                  text::Container::Lines &&
+                              !text::ByteSource(bytes).is_compressed();
+                     });
+}
+
+}  // namespace
+
+std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin) {
+  if (data::is_read_whole(source.file.reading.format)) {
+    return std::make_unique<WholeSource>(source, begin);
+  }
+  if (are_lines(source)) {
+    return lines_of(source, begin);
+  }
+  return std::make_unique<RecordStream>(source, begin);
+}
+
+}  // namespace llm::inputs

@@ -1,0 +1,230 @@
+// How stores are made: in order, in bounded memory, by one process, also after a kill.
+
+#include "llm/inputs/prepare.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "llm/inputs/store_lock.h"
+#include "tests/llm/inputs/stores.h"
+#include "tests/support/expect_error.h"
+
+namespace llm::inputs {
+namespace {
+
+namespace fs = std::filesystem;
+using sherd::test::bytes_of;
+using sherd::test::expect_error;
+using sherd::test::TempFolder;
+
+constexpr std::size_t kSmallBlock = 64 << 10;
+const data::FileReading kSkipping = {.bad = {.skip = true, .most_skipped = 1000}};
+
+PrepareOptions small_blocks(const fs::path& folder) {
+  PrepareOptions options;
+  options.folder = folder;
+  options.block_bytes = kSmallBlock;
+  return options;
+}
+
+// Kills a child at the given point of the store's making; false if it came to its end.
+bool is_killed_at(int number, const Source& source, const fs::path& folder) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    PrepareOptions options = small_blocks(folder);
+    int point = 0;
+    options.at_point = [&](const char* /*name*/) {
+      if (++point == number) {
+        ::_exit(9);
+      }
+    };
+    static_cast<void>(prepare(source, stories(), options));
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 9;
+}
+
+TEST(Prepare, GivesTheSameBytesAfterAKillAtAnyPoint) {
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", many_records(3000));
+  const Source source = open_source(lines, kSkipping, {});
+  const fs::path whole = folder.path() / "whole";
+  const Prepared expected = prepare(source, stories(), small_blocks(whole));
+  EXPECT_GT(expected.report.duplicates, 20);
+  EXPECT_EQ(expected.report.skipped, 60);
+  const std::string bytes = bytes_of(store_in(whole));
+  int kills = 0;
+  for (int point = 1;; ++point) {
+    const fs::path cache = folder.path() / ("cache" + std::to_string(point));
+    if (!is_killed_at(point, source, cache)) {
+      break;
+    }
+    ++kills;
+    static_cast<void>(prepare(source, stories(), small_blocks(cache)));
+    ASSERT_EQ(bytes_of(store_in(cache)), bytes) << "killed at point " << point;
+    EXPECT_EQ(std::distance(fs::directory_iterator(cache), {}), 1) << "killed at point " << point;
+  }
+  EXPECT_GE(kills, 20);
+}
+
+// Each start is killed at its first block, and none encodes what another has finished.
+TEST(Prepare, KeepsFinishedBlocksOverManyKills) {
+  const TempFolder folder;
+  const Source source = open_source(folder.write("a.jsonl", many_records(3000)), kSkipping, {});
+  const fs::path whole = folder.path() / "whole";
+  static_cast<void>(prepare(source, stories(), small_blocks(whole)));
+  const fs::path cache = folder.path() / "cache";
+  constexpr int kAfterTheJournal = 4;
+  int starts = 0;
+  while (is_killed_at(kAfterTheJournal, source, cache)) {
+    ASSERT_LT(++starts, 100);
+  }
+  EXPECT_GT(starts, 3);
+  EXPECT_EQ(bytes_of(store_in(cache)), bytes_of(store_in(whole)));
+}
+
+TEST(Prepare, DoesNotDependOnThreadsOrBatches) {
+  const TempFolder folder;
+  const Source source = open_source(folder.write("a.jsonl", many_records(5000)), kSkipping, {});
+  PrepareOptions one = small_blocks(folder.path() / "one");
+  one.threads = 1;
+  one.memory_bytes = 1;
+  PrepareOptions many = small_blocks(folder.path() / "many");
+  many.threads = 7;
+  static_cast<void>(prepare(source, stories(), one));
+  static_cast<void>(prepare(source, stories(), many));
+  EXPECT_EQ(bytes_of(store_in(one.folder)), bytes_of(store_in(many.folder)));
+}
+
+// Over several batches, the samples are those of the file as a whole.
+TEST(Prepare, GivesTheSamplesOfTheWholeFile) {
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", many_records(9000));
+  for (const data::Limit& limit :
+       {data::Limit{}, data::Limit{4000}, data::Limit{4000, true, 3}, data::Limit{1'000'000}}) {
+    const data::DataFile file = data::read_data_file(lines, kSkipping);
+    const data::TokenizedFile expected =
+        data::tokenize(data::questions_of(file, limit), file, stories());
+    const Prepared found = prepare(open_source(lines, kSkipping, {}), stories(), {.limit = limit});
+    EXPECT_EQ(found.report.sentence(), expected.report.sentence());
+    ASSERT_EQ(found.store->size(), expected.samples.size());
+    for (std::size_t i = 0; i < found.store->size(); ++i) {
+      ASSERT_THAT(found.store->at(i).ids, testing::ElementsAreArray(expected.samples[i].ids));
+    }
+  }
+}
+
+TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", many_records(9000));
+  const auto message_of = [](const auto& work) {
+    try {
+      work();
+    } catch (const sherd::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const data::FileReading& reading :
+       {data::FileReading{}, data::FileReading{.bad = {.skip = true, .most_skipped = 5}}}) {
+    const std::string expected = message_of([&] {
+      static_cast<void>(data::parse_data_file(
+          data::read_data_file(lines, {config::DataFormat::Jsonl, {}, reading.bad})));
+    });
+    EXPECT_THAT(expected, testing::HasSubstr("line 50"));
+    EXPECT_EQ(message_of([&] {
+                static_cast<void>(prepare(open_source(lines, reading, {}), stories(), {}));
+              }),
+              expected);
+  }
+  const auto none = folder.write("none.jsonl", "\n\n");
+  expect_error([&] { static_cast<void>(prepare(open_source(none, {}, {}), stories(), {})); },
+               sherd::ExitCode::BadData, {"none.jsonl: contains no records"});
+  const auto array = folder.write("array.jsonl", "[1]");
+  expect_error([&] { static_cast<void>(prepare(open_source(array, {}, {}), stories(), {})); },
+               sherd::ExitCode::BadData, {"array.jsonl: not JSON lines: it begins with '['"});
+}
+
+TEST(Prepare, RefusesAFileThatChangesMeanwhile) {
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", many_records(20));
+  const Source source = open_source(lines, kSkipping, {});
+  folder.write("a.jsonl", many_records(21));
+  expect_error([&] { static_cast<void>(prepare(source, stories(), {})); }, sherd::ExitCode::BadData,
+               {"a.jsonl: changed while it was read"});
+}
+
+TEST(Prepare, IsDoneByOneOfSeveralWhileOthersWait) {
+  const TempFolder folder;
+  const Source source = open_source(folder.write("a.jsonl", many_records(3000)), kSkipping, {});
+  std::atomic<int> made = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      made += prepare(source, stories(), small_blocks(folder.path() / "cache")).was_made ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(made, 1);
+}
+
+TEST(StoreLock, IsTakenOverFromAHolderThatIsSilent) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "lock";
+  const auto never = [] { return false; };
+  const auto quiet = [](const std::string& /*progress*/) {};
+  const StoreLock silent(path, never, quiet, {.touch = std::chrono::hours(1)});
+  std::string told;
+  StoreLock next(
+      path, never, [&](const std::string& progress) { told = progress; },
+      {.patience = std::chrono::milliseconds(300), .look = std::chrono::milliseconds(10)});
+  EXPECT_TRUE(next.is_held());
+  EXPECT_TRUE(next.was_taken_over());
+  EXPECT_NO_THROW(next.require_held());
+  expect_error([&] { silent.require_held(); }, sherd::ExitCode::StorageIo,
+               {"another process took this lock over"});
+}
+
+TEST(StoreLock, IsWaitedForAsLongAsItsHolderLives) {
+  const TempFolder folder;
+  const fs::path path = folder.path() / "lock";
+  const auto never = [] { return false; };
+  const auto quiet = [](const std::string& /*progress*/) {};
+  StoreLock holder(path, never, quiet, {.touch = std::chrono::milliseconds(20)});
+  holder.tell("7 of 9 KB");
+  std::string told;
+  const StoreLock waiting(
+      path, [&] { return told == "7 of 9 KB"; },
+      [&](const std::string& progress) { told = progress; },
+      {.patience = std::chrono::seconds(30), .look = std::chrono::milliseconds(10)});
+  EXPECT_FALSE(waiting.is_held());
+  EXPECT_FALSE(waiting.was_taken_over());
+}
+
+TEST(Source, KeepsTheDigestOfAFileThatDoesNotChange) {
+  const TempFolder folder;
+  const fs::path digests = folder.path() / "digests";
+  const fs::path path = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
+  const std::string digest = open_source(path, {}, {}).file.sha256;
+  EXPECT_EQ(open_source(path, {}, digests).file.sha256, digest);
+  EXPECT_EQ(open_source(path, {}, digests).file.sha256, digest);
+  const auto fresh = folder.write("fresh.jsonl", "{}");
+  static_cast<void>(open_source(fresh, {}, digests));  // it may change within its clock's tick
+  const auto notes = fs::exists(digests) ? std::distance(fs::directory_iterator(digests), {}) : 0;
+  EXPECT_LE(notes, 1);
+  folder.write("fresh.jsonl", "[]");
+  EXPECT_EQ(open_source(fresh, {}, digests).file.sha256, open_source(fresh, {}, {}).file.sha256);
+}
+
+}  // namespace
+}  // namespace llm::inputs

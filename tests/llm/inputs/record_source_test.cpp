@@ -1,0 +1,133 @@
+// Records of every kind as a store reads them, one after the other: the samples are those of files
+// that are read as a whole.
+
+#include "llm/inputs/record_source.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "llm/text/chat_encoder.h"
+#include "llm/text/chosen_template.h"
+#include "tests/llm/inputs/stores.h"
+#include "tests/support/expect_error.h"
+
+namespace llm::inputs {
+namespace {
+
+namespace fs = std::filesystem;
+using sherd::test::expect_error;
+using sherd::test::TempFolder;
+
+const fs::path kShipped = SHERD_TEST_SOURCE_DIR "/recipes/data";
+
+// Of conversations too, by a template that ships.
+text::PromptEncoder chat_stories() {
+  const fs::path model = sherd::test::data_folder() / "stories260k-hf";
+  const auto tokenizer = text::Tokenizer::from_folder(model);
+  const auto chat = std::make_shared<const text::ChatEncoder>(
+      tokenizer, text::chat_template_of("zephyr", model).value(), text::ChatOptions{});
+  return {tokenizer, {512, 32}, {.chat = chat}};
+}
+
+PrepareOptions in_folder(const fs::path& folder) {
+  PrepareOptions options;
+  options.folder = folder;
+  options.block_bytes = 16 << 10;
+  return options;
+}
+
+void expect_samples_of_the_whole(const fs::path& path, const data::FileReading& reading) {
+  const TempFolder folder;
+  const text::PromptEncoder encoder = chat_stories();
+  const data::DataFile file = data::read_data_file(path, reading);
+  const data::TokenizedFile whole = data::tokenize(data::questions_of(file, {}), file, encoder);
+  const Source source = open_source(path, reading, {});
+  EXPECT_EQ(source.file.sha256, file.sha256);
+  EXPECT_EQ(source.file.note, file.note);
+  EXPECT_EQ(source.file.reading.format, file.reading.format);
+  const Prepared prepared = prepare(source, encoder, in_folder(folder.path() / "cache"));
+  EXPECT_EQ(prepared.report.sentence(), whole.report.sentence());
+  ASSERT_EQ(prepared.store->size(), whole.samples.size()) << path;
+  for (std::size_t i = 0; i < whole.samples.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(prepared.store->at(i).ids, whole.samples[i].ids));
+    EXPECT_TRUE(std::ranges::equal(prepared.store->at(i).supervised, whole.samples[i].supervised));
+  }
+}
+
+TEST(RecordSource, GivesTheRecordsOfEveryKind) {
+  for (const char* name : {"stories-chat.jsonl", "stories-chat.parquet", "stories-alpaca.json",
+                           "stories-text.jsonl", "squad-32.json"}) {
+    expect_samples_of_the_whole(kShipped / name, {});
+  }
+  for (const char* name : {"stories.csv", "general-knowledge.jsonl"}) {
+    expect_samples_of_the_whole(kShipped / name,
+                                {.columns = {.prompt = "question", .completion = "answer"}});
+  }
+}
+
+TEST(RecordSource, KeepsToASideOfAShare) {
+  for (const char* name : {"stories-chat.jsonl", "stories-alpaca.json", "squad-32.json"}) {
+    for (const data::Side side : {data::Side::Training, data::Side::HeldOut}) {
+      expect_samples_of_the_whole(kShipped / name, {.side = side, .held_out = 0.3});
+    }
+  }
+  const TempFolder folder;
+  const auto lines = folder.write("a.jsonl", R"({"prompt": "a", "completion": "b"})");
+  for (const char* const name : {"a.jsonl", "b.json"}) {
+    const auto path = name == std::string("a.jsonl")
+                          ? lines
+                          : folder.write(name, R"([{"prompt": "a", "completion": "b"}])");
+    const Source source = open_source(path, {.side = data::Side::HeldOut, .held_out = 0.0001}, {});
+    expect_error([&] { static_cast<void>(prepare(source, stories(), {})); },
+                 sherd::ExitCode::BadData,
+                 {"data.held_out leaves none of its 1 samples to evaluate: raise it"});
+  }
+}
+
+TEST(RecordSource, JoinsFiles) {
+  const TempFolder folder;
+  folder.write("part-1.json", R"([{"prompt": "a", "completion": "b"}])");
+  folder.write("part-2.json", R"([{"prompt": "c", "completion": "d"}, {"prompt": "no"}])");
+  folder.write("part-3.json", R"([{"prompt": "e", "completion": "f"}])");
+  const fs::path pattern = folder.path() / "part-*.json";
+  const data::FileReading skipping = {.bad = {.skip = true, .most_skipped = 5}};
+  expect_samples_of_the_whole(pattern, skipping);
+  const Prepared prepared =
+      prepare(open_source(pattern, skipping, {}), stories(), in_folder(folder.path() / "cache"));
+  ASSERT_EQ(prepared.skipped.size(), 1U);
+  EXPECT_THAT(prepared.skipped[0].source, testing::HasSubstr("part-2.json"));
+  EXPECT_EQ(prepared.skipped[0].place, "2");
+  expect_error([&] { static_cast<void>(prepare(open_source(pattern, {}, {}), stories(), {})); },
+               sherd::ExitCode::BadData, {"part-2.json: record 2", "has no \"completion\""});
+}
+
+// A record that fits in no sample is told with its place, though its file's bytes are not held.
+TEST(RecordSource, TellsWhereARecordStandsThatDoesNotFit) {
+  const TempFolder folder;
+  const auto path = folder.write("a.json",
+                                 "[{\"prompt\": \"a\", \"completion\": \"b\"},\n"
+                                 " {\"prompt\": \"c\", \"completion\": \"\"}]");
+  expect_error([&] { static_cast<void>(prepare(open_source(path, {}, {}), stories(), {})); },
+               sherd::ExitCode::BadData, {"record 2, line 2"});
+}
+
+TEST(RecordSource, GoesOnAfterABatchThatWasRead) {
+  const Source source = open_source(kShipped / "stories-alpaca.json", {}, {});
+  const auto from_begin = records_of(source, {});
+  static_cast<void>(from_begin->next());
+  const auto second = from_begin->next();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->cursor.number, 129);
+  const auto again = records_of(source, second->cursor)->next();
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->done, 160);
+  const ParsedBatch expected = second->parse();
+  const ParsedBatch found = again->parse();
+  ASSERT_EQ(found.end, expected.end);
+  EXPECT_EQ(found.questions->questions[0].id, expected.questions->questions[0].id);
+}
+
+}  // namespace
+}  // namespace llm::inputs
