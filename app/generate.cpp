@@ -33,6 +33,7 @@
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
+#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -74,6 +75,11 @@ class Encoder {
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
+    const bool has_learned = source.run && llm::train::learns_chat(source.run->data);
+    if (flags.raw && !has_learned) {
+      stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
+      return;
+    }
     llm::train::EvaluatedChat found = llm::train::chat_of(source, tokenizer_, flags.chat_template);
     stop_ids_ = std::move(found.stop_ids);
     if (flags.raw) {
@@ -179,6 +185,7 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
                         const GenerateFlags& flags, Progress& progress) {
   std::string line;
   llm::eval::CompletionOptions options = flags.options;
+  options.stop_ids = encoder.stop_ids();
   const auto ask = [&line] {
     if (::isatty(STDIN_FILENO) == 1) {
       std::cerr << "> " << std::flush;

@@ -1,6 +1,7 @@
 #include "llm/check/data_checks.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,11 +9,13 @@
 #include <fmt/format.h>
 
 #include "files/sha256.h"
+#include "llm/check/chat_labels.h"
 #include "llm/data/dataset.h"
 #include "llm/data/sampler.h"
 #include "llm/data/subset.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
+#include "llm/train/options_of_config.h"
 
 namespace llm::check {
 
@@ -71,21 +74,6 @@ std::string trimmed(const std::string& text) {
                                     : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-// The questions behind the training samples, in their order.
-std::vector<std::string> answers_of(const train::RunData& data, const config::RunConfig& config,
-                                    const text::Tokenizer& tokenizer) {
-  std::vector<std::string> answers;
-  for (std::size_t part = 0; part < data.parts.size(); ++part) {
-    const text::QuestionFile file = train::questions_of_part(data, part, config, tokenizer);
-    const auto seed = static_cast<std::uint64_t>(config.train.seed);
-    const double weight = config.data.train[part].weight;
-    for (const std::size_t index : data::weighted(file.questions.size(), weight, seed)) {
-      answers.push_back(file.questions[index].answers.front().text);
-    }
-  }
-  return answers;
-}
-
 std::string supervised_text(const data::Sample& sample, const text::Tokenizer& tokenizer) {
   std::vector<text::TokenId> ids;
   for (std::size_t i = 0; i < sample.ids.size(); ++i) {
@@ -101,20 +89,113 @@ std::string supervised_text(const data::Sample& sample, const text::Tokenizer& t
   return trimmed(text);
 }
 
-// Whether each answer of a sample ends with a token that stops generation, but for a cut one. A
-// conversation has several answers: supervised ranges with a prompt between them.
-bool answers_end(const data::Sample& sample, const text::Tokenizer& tokenizer) {
-  const std::vector<text::TokenId>& stops = tokenizer.stop_ids();
-  for (std::size_t i = 0; i < sample.ids.size(); ++i) {
-    const bool is_last = i + 1 == sample.ids.size();
-    const bool ends_here = sample.supervised[i] == 1 && (is_last || sample.supervised[i + 1] == 0);
-    const bool is_cut = is_last && sample.cut.answer_tokens > 0;
-    if (ends_here && !is_cut &&
-        std::find(stops.begin(), stops.end(), sample.ids[i]) == stops.end()) {
-      return false;
+// As supervised_text() gives a text that has special tokens of its own.
+std::string without_special_tokens(std::string text, const text::Tokenizer& tokenizer) {
+  for (const std::string& token : tokenizer.special_tokens()) {
+    for (std::size_t at = text.find(token); at != std::string::npos; at = text.find(token, at)) {
+      text.erase(at, token.size());
     }
   }
-  return true;
+  return trimmed(text);
+}
+
+// What is wrong with a sample that learns one answer; empty: nothing.
+std::string answer_fault(const data::Sample& sample, const std::string& given,
+                         const text::Tokenizer& tokenizer) {
+  const std::string text = supervised_text(sample, tokenizer);
+  const std::string answer = without_special_tokens(given, tokenizer);
+  const bool is_cut = sample.cut.answer_tokens > 0;
+  const bool is_answer = is_cut ? !text.empty() && answer.starts_with(text) : text == answer;
+  if (!is_answer || sample.supervised.back() == 0) {  // the last is the end token
+    return fmt::format("{} is not the answer {}", text::in_quotes(text), text::in_quotes(answer));
+  }
+  const std::vector<text::TokenId>& stops = tokenizer.stop_ids();
+  const bool ends = std::find(stops.begin(), stops.end(), sample.ids.back()) != stops.end();
+  return is_cut || ends ? "" : "an answer does not end with a token that stops generation";
+}
+
+// Compares samples of a training file with its records, which it reads once more.
+class RecordedSamples {
+ public:
+  RecordedSamples(const train::RunData& data, std::size_t part, const config::RunConfig& config,
+                  const text::Tokenizer& tokenizer)
+      : tokenizer_(tokenizer),
+        file_(train::questions_of_part(data, part, config, tokenizer)),
+        encoder_(train::prompt_encoder_of(config.data, tokenizer, data.parts[part].report.limits)),
+        is_template_(config.data.supervise == config::Supervise::Template) {
+    const std::size_t most = std::min(file_.questions.size(), kMostConversations);
+    for (std::size_t question = 0; question < file_.questions.size(); ++question) {
+      if (!file_.questions[question].conversation) {
+        question_of_.push_back(question);
+      } else if (question < most) {
+        const auto samples = data::encode_samples(file_, question, encoder_);
+        question_of_.insert(question_of_.end(), samples.size(), question);
+      }
+    }
+  }
+
+  // The record that a sample is of; none for one behind the records that were read.
+  [[nodiscard]] std::optional<std::size_t> question_of(std::size_t sample) const {
+    return sample < question_of_.size() ? std::optional(question_of_[sample]) : std::nullopt;
+  }
+
+  // What is wrong with a sample of a record, with the record's place; empty: nothing.
+  [[nodiscard]] std::string fault(const data::Sample& sample, std::size_t question) const {
+    const text::Question& record = file_.questions[question];
+    if (!record.conversation) {
+      const bool has_separator = record.is_record() && !record.question.empty();
+      const std::string separator =
+          has_separator ? encoder_.options().separator.value_or("") : std::string();
+      return answer_fault(sample, separator + record.answers.front().text, tokenizer_);
+    }
+    if (is_template_) {
+      return "";  // the template decides, not the rule
+    }
+    const text::ChatEncoder& chat = encoder_.chat();
+    const std::string fault = chat_fault(sample, expected_answers(*record.conversation, chat),
+                                         chat.stop_ids(), tokenizer_);
+    return fault.empty() ? "" : fmt::format("{}: {}", record.id, fault);
+  }
+
+ private:
+  // Encoding one takes about 0.2 ms: a check takes less than a minute.
+  static constexpr std::size_t kMostConversations = 10000;
+
+  const text::Tokenizer& tokenizer_;
+  text::QuestionFile file_;
+  text::PromptEncoder encoder_;
+  bool is_template_;
+  std::vector<std::size_t> question_of_;  // per sample, in the order of the file
+};
+
+// How many samples were compared with their records, and what was wrong.
+struct Compared {
+  double samples = 0;
+  double different = 0;
+  std::string wrong;
+};
+
+void compare_part(const train::RunData& data, std::size_t number, const config::RunConfig& config,
+                  const text::Tokenizer& tokenizer, Compared& compared) {
+  constexpr std::size_t kSome = 200;
+  const train::TrainingPart& part = data.parts[number];
+  const RecordedSamples recorded(data, number, config, tokenizer);
+  const auto order = data::weighted(static_cast<std::size_t>(part.report.samples),
+                                    config.data.train[number].weight,
+                                    static_cast<std::uint64_t>(config.train.seed));
+  const std::size_t stride = std::max<std::size_t>(1, order.size() / kSome);
+  for (std::size_t i = 0; i < order.size(); i += stride) {
+    const auto question = recorded.question_of(order[i]);
+    if (!question) {
+      continue;
+    }
+    ++compared.samples;
+    const std::size_t index = static_cast<std::size_t>(part.first) + i;
+    if (auto fault = recorded.fault(data.training[index], *question); !fault.empty()) {
+      ++compared.different;
+      compared.wrong = fmt::format("; sample {}: {}", index, fault);
+    }
+  }
 }
 
 }  // namespace
@@ -153,44 +234,22 @@ CheckItem data_order(const train::RunData& data, const config::RunConfig& config
 
 CheckItem labels(const train::RunData& data, const config::RunConfig& config,
                  const text::Tokenizer& tokenizer, sherd::World& world) {
-  constexpr std::size_t kSome = 200;
-  std::string wrong;
-  double count = 0;
-  double different = 0;
+  Compared compared;
   train::on_all_ranks(world, [&] {
-    if (world.rank() != 0) {
-      return;
-    }
-    const std::vector<std::string> answers = answers_of(data, config, tokenizer);
-    const std::size_t samples = std::min(answers.size(), data.training.size());
-    const std::size_t stride = std::max<std::size_t>(1, samples / kSome);
-    for (std::size_t i = 0; i < samples; i += stride, ++count) {
-      const data::Sample sample = data.training[i];
-      const std::string text = supervised_text(sample, tokenizer);
-      const std::string answer = trimmed(answers[i]);
-      const bool is_answer =
-          sample.cut.answer_tokens > 0 ? !text.empty() && answer.starts_with(text) : text == answer;
-      if (is_answer && !answers_end(sample, tokenizer)) {
-        ++different;
-        wrong = fmt::format(
-            "; sample {}: an answer does not end with a token that stops generation", i);
-      } else if (!is_answer || sample.supervised.back() == 0) {  // the last is the end token
-        ++different;
-        wrong = fmt::format("; sample {}: {} is not the answer {}", i, text::in_quotes(text),
-                            text::in_quotes(answer));
-      }
+    for (std::size_t part = 0; world.rank() == 0 && part < data.parts.size(); ++part) {
+      compare_part(data, part, config, tokenizer, compared);
     }
   });
-  world.all_reduce({&count, 1});
-  world.all_reduce({&different, 1});
+  world.all_reduce({&compared.samples, 1});
+  world.all_reduce({&compared.different, 1});
   return {"labels",
-          different == 0,
-          different,
+          compared.different == 0,
+          compared.different,
           0,
           "samples",
           fmt::format(
               "what is supervised of {:.0f} samples decodes to their answers in all but {:.0f}{}",
-              count, different, wrong)};
+              compared.samples, compared.different, compared.wrong)};
 }
 
 CheckItem padding(const train::RunData& data, const config::RunConfig& config,

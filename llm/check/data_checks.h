@@ -16,8 +16,9 @@ namespace llm::check {
                                    const data::BatchShape& shape, sherd::World& world);
 
 /// What is supervised of some samples, decoded, is the answer in the file; each answer that is not
-/// cut ends with a token that stops generation. Collective; rank 0 reads
-/// the files once more. Throws sherd::Error as data::read_data_file() does.
+/// cut ends with a token that stops generation. Samples of conversations keep the rule of
+/// chat_labels.h. Collective; rank 0 reads the files once more. Throws sherd::Error as
+/// data::read_data_file() does.
 [[nodiscard]] CheckItem labels(const train::RunData& data, const config::RunConfig& config,
                                const text::Tokenizer& tokenizer, sherd::World& world);
 

@@ -34,7 +34,7 @@ namespace llm::io {
 struct ExportedChat {
   std::string stop_token;          ///< that was learned as the end of an answer; empty: none
   std::int64_t stop_id = 0;        ///< its id
-  std::string chat_template = {};  ///< that was trained with; empty: the folder's own
+  std::string chat_template = {};  ///< that was learned by; empty: the folder's own
 };
 
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it

@@ -98,6 +98,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   found.max_answer_tokens = config.data.max_answer_tokens;
   found.param_dtype = dtype_of(config.precision.param_dtype);
   found.model_values = note.model_values;
+  found.chat_template = note.chat_template;
   return found;
 }
 
@@ -128,7 +129,7 @@ EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& token
     return {std::make_shared<text::ChatEncoder>(encoder), false, encoder.stop_ids()};
   }
   if (source.run && learns_chat(source.run->data)) {
-    auto learned = learned_chat_of(source.run->data, tokenizer);
+    auto learned = learned_chat_of(source.run->data, tokenizer, source.chat_template);
     auto stop_ids = learned->stop_ids();
     return {std::move(learned), true, std::move(stop_ids)};
   }

@@ -14,6 +14,7 @@
 #include "llm/io/import.h"
 #include "llm/io/weight_files.h"
 #include "llm/text/chat_encoder.h"
+#include "llm/text/python_text.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
@@ -120,21 +121,42 @@ void check_folder_is_unchanged(const RunNote& note, const io::HfConfig& config,
 
 namespace {
 
+bool is_identifier(const std::string& name) {
+  const bool begins_with_digit = !name.empty() && '0' <= name[0] && name[0] <= '9';
+  return !name.empty() && !begins_with_digit && std::all_of(name.begin(), name.end(), [](char c) {
+    return c == '_' || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9');
+  });
+}
+
+// The template that was learned by. Whoever renders it need not know the arguments of the run: they
+// are its defaults. The line end behind each is no text, as templates are rendered.
+std::string with_default_arguments(const text::ChatEncoder& learned) {
+  std::string defaults;
+  for (const auto& [name, value] : learned.options().arguments.items()) {
+    if (is_identifier(name)) {
+      defaults += "{% if " + name + " is not defined %}{% set " + name + " = " +
+                  text::python_repr(value) + " %}{% endif %}\n";
+    }
+  }
+  return defaults + learned.chat_template().source();
+}
+
 // How the run taught its model to converse; none if it did not.
-std::optional<io::ExportedChat> exported_chat_of(const config::RunConfig& config,
+std::optional<io::ExportedChat> exported_chat_of(const config::DataSection& data,
+                                                 const std::string& recorded,
                                                  const std::string& model) {
-  if (!learns_chat(config.data)) {
+  if (!learns_chat(data)) {
     return std::nullopt;
   }
   const text::Tokenizer tokenizer = load_tokenizer(model);
-  const auto learned = learned_chat_of(config.data, tokenizer);
+  const auto learned = learned_chat_of(data, tokenizer, recorded);
   io::ExportedChat chat;
   if (const auto stop = learned->stop_id()) {
     chat.stop_id = *stop;
     chat.stop_token = tokenizer.decode(std::span(&*stop, 1), false);
   }
-  if (config.data.chat_template != "model") {
-    chat.chat_template = learned->chat_template().source();
+  if (data.chat_template != "model" || !data.template_arguments.empty()) {
+    chat.chat_template = with_default_arguments(*learned);
   }
   return chat;
 }
@@ -162,7 +184,7 @@ struct CheckpointExport::State {
     specs = io::export_specs(*model, dtype);
     check_parameters(specs, manifest, checkpoint, source);
     static_cast<void>(io::copied_bytes(source));
-    chat = exported_chat_of(run, source);
+    chat = exported_chat_of(run.data, note.chat_template, source);
     out.emplace(options.out, source);
     weights.emplace(options.out, specs);
   }

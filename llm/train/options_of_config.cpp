@@ -250,7 +250,17 @@ bool learns_chat(const config::DataSection& data) {
 }
 
 std::shared_ptr<const text::ChatEncoder> learned_chat_of(const config::DataSection& data,
-                                                         const text::Tokenizer& tokenizer) {
+                                                         const text::Tokenizer& tokenizer,
+                                                         const std::string& recorded) {
+  if (!recorded.empty()) {
+    const std::string name =
+        data.chat_template == "model" ? "the run's chat template" : data.chat_template;
+    return std::make_shared<text::ChatEncoder>(
+        tokenizer,
+        text::ChatTemplate::from_text(name, recorded,
+                                      text::ChatTemplate::tokens_of_folder(tokenizer.folder())),
+        chat_options(data));
+  }
   const text::PromptLimits any{.max_length_tokens = 2, .max_answer_tokens = 1};
   const text::PromptEncoder encoder = prompt_encoder_of(data, tokenizer, any);
   static_cast<void>(encoder.chat());  // throws where there is none

@@ -75,10 +75,12 @@ namespace llm::train {
 
 /// Whether a run learns conversations.
 [[nodiscard]] bool learns_chat(const config::DataSection& data);
-/// What those conversations are encoded with. Throws sherd::Error as prompt_encoder_of(), and
-/// BadData for a model without a chat template.
+/// What those conversations are encoded with. `recorded` is the text of the chat template that a
+/// checkpoint has; empty: the template that `data` names. Throws sherd::Error as
+/// prompt_encoder_of(), and BadData for a model without a chat template.
 [[nodiscard]] std::shared_ptr<const text::ChatEncoder> learned_chat_of(
-    const config::DataSection& data, const text::Tokenizer& tokenizer);
+    const config::DataSection& data, const text::Tokenizer& tokenizer,
+    const std::string& recorded = "");
 
 /// How a step's samples are dealt; by one each where the micro-batch is still to be chosen. Throws
 /// sherd::Error(Usage) if they do not divide.

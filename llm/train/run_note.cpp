@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "files/sha256.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -19,6 +20,11 @@ constexpr std::size_t kDigitsShown = 12;  // of a digest
 
 std::string changed(const std::string& what, const std::string& before, const std::string& after) {
   return before == after ? "" : fmt::format("\n  {} was {} and is now {}", what, before, after);
+}
+
+// Of a text; empty: there is none.
+std::string digest_of_text(const std::string& text) {
+  return text.empty() ? "" : sherd::files::sha256_of(text);
 }
 
 // Nothing where one of the two is not known.
@@ -49,6 +55,8 @@ std::string data_that_differs(const RunNote& then, const RunNote& now) {
                  std::to_string(now.data.samples)) +
          changed_file("the training data '" + now.data.path + "'", then.data.sha256,
                       now.data.sha256) +
+         changed_file("the chat template (data.chat_template)", digest_of_text(then.chat_template),
+                      digest_of_text(now.chat_template)) +
          (model_values_known ? ""  // the tokenizer is one of them
                              : changed_file("the model's tokenizer.json",
                                             then.data.tokenizer_sha256, now.data.tokenizer_sha256));
@@ -115,7 +123,8 @@ std::string to_text(const RunNote& note) {
               {"isa", note.isa},
               {"origin", note.origin},
               {"overwritten_by", note.overwritten_by},
-              {"skipped_steps", note.skipped_steps}}
+              {"skipped_steps", note.skipped_steps},
+              {"chat_template", note.chat_template}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -136,6 +145,7 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     note.model_values = model_values_in(source);
     note.overwritten_by = source.value("overwritten_by", "");
     note.skipped_steps = source.value("skipped_steps", std::int64_t{0});
+    note.chat_template = source.value("chat_template", "");
     return note;
   } catch (const json::exception& error) {
     throw sherd::Error(sherd::ExitCode::BadData,

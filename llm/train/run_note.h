@@ -37,6 +37,8 @@ struct RunNote {
   /// abc", "a command"); empty: it did not begin like that.
   std::string overwritten_by;
   std::int64_t skipped_steps = 0;  ///< left out so far, as train.on_non_finite = "skip" does
+  /// The text of the chat template by which conversations were learned; empty: none were.
+  std::string chat_template = {};
 };
 
 /// Who starts a run: what restarts by the same launcher have in common.

@@ -11,6 +11,7 @@
 
 #include "files/output.h"
 #include "llm/runs/run_summary.h"
+#include "llm/text/chat_encoder.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/device.h"
@@ -161,6 +162,10 @@ RunNote note_of(const RunInputs& inputs, const sherd::World& world) {
   RunNote note = note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
   note.model_values = model_identity(inputs.model.config, inputs.tokenizer);
   note.isa = path_of(world);
+  if (learns_chat(inputs.config.data)) {
+    const auto learned = learned_chat_of(inputs.config.data, inputs.tokenizer);
+    note.chat_template = learned->chat_template().source();
+  }
   return note;
 }
 

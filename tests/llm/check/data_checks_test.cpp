@@ -10,6 +10,7 @@
 #include "tests/llm/check/checked_data.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temp_folder.h"
 
 namespace llm::check {
 namespace {
@@ -85,6 +86,25 @@ TEST_F(DataChecks, FailWhereAnAnswerDoesNotStop) {
   EXPECT_EQ(item.measured, 1);
   EXPECT_THAT(item.message,
               HasSubstr("sample 3: an answer does not end with a token that stops generation"));
+}
+
+TEST_F(DataChecks, PassWhereRecordsHaveTheirOwnSpecialTokensAndASeparator) {
+  const sherd::test::TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 8; ++i) {
+    lines += R"({"prompt": "<s>Who is it?", "completion": "Lily</s>\n"})"
+             "\n";
+  }
+  folder.write("own.jsonl", lines);
+  config.data.train = {{.path = folder.path() / "own.jsonl"}};
+  config.data.separator = "\n# ";
+  data =
+      train::load_run_data(config, *tokenizer, *shape, world_, [](const std::string& /*line*/) {});
+  const data::Sample sample = data.training[0];
+  EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), 1), 1);
+  EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), 2), 1);
+  const CheckItem item = labels(data, config, *tokenizer, world_);
+  EXPECT_TRUE(item.ok) << item.message;
 }
 
 TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {

@@ -31,6 +31,7 @@ TEST(RunNote, SurvivesItsText) {
   note.model_values = {{"config.json: rope_theta", "10000"}, {"the end token", "\"</s>\" (id 2)"}};
   note.overwritten_by = "Slurm job 7";
   note.skipped_steps = 3;
+  note.chat_template = "{{ messages }}\n";
   const RunNote read = note_from_text(to_text(note), "folder");
   EXPECT_EQ(read.step, 7);
   EXPECT_EQ(read.total_steps, 40);
@@ -45,6 +46,7 @@ TEST(RunNote, SurvivesItsText) {
   EXPECT_EQ(read.model_values, note.model_values);
   EXPECT_EQ(read.overwritten_by, "Slurm job 7");
   EXPECT_EQ(read.skipped_steps, 3);
+  EXPECT_EQ(read.chat_template, note.chat_template);
 }
 
 std::string numbers(const RunNote& then, const RunNote& now) {
@@ -117,6 +119,17 @@ TEST(SameRun, IsNotThatOfAnEditedFileOrAnotherTokenizer) {
   now.data.tokenizer_sha256 = std::string(64, 'd');
   expect_error([&] { check_same_run(note_of({}), now, "runs/a"); }, ExitCode::Usage,
                {"tokenizer.json has different content"});
+}
+
+TEST(SameRun, IsNotThatOfAnotherChatTemplate) {
+  RunNote then = note_of({});
+  RunNote now = note_of({});
+  EXPECT_NO_THROW(check_same_run(then, now, "runs/a"));
+  now.chat_template = "{{ messages }}";
+  EXPECT_NO_THROW(check_same_run(then, now, "runs/a"));  // an older checkpoint does not know it
+  then.chat_template = "{{ messages[0] }}";
+  expect_error([&] { check_same_run(then, now, "runs/a"); }, ExitCode::Usage,
+               {"the chat template (data.chat_template) has different content"});
 }
 
 TEST(RunNote, OfAnotherProgramIsRefused) {
