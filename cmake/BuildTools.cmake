@@ -8,6 +8,9 @@ if(SHERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${SHERD_CCACHE})
 endif()
 
+# GCC collects its garbage when its heap has grown, a sixth of the time of Sherd's sources: a larger heap needs that less often.
+add_compile_options("$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:--param=ggc-min-heapsize=1048576>")
+
 add_library(sherd_warnings INTERFACE)
 target_compile_options(sherd_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;$<$<BOOL:${SHERD_WERROR}>:-Werror>>")

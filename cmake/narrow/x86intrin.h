@@ -1,0 +1,3 @@
+#pragma once
+#include <x86gprintrin.h>  // __rdtsc
+// What vectorises includes immintrin.h itself.
