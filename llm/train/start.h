@@ -29,7 +29,7 @@ struct RunInputs {
 /// sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage. `say` is called on rank
 /// 0 alone; `progress`, null on other ranks, is told what takes long.
 [[nodiscard]] RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world,
-                                   const Say& say, track::Progress* progress = nullptr);
+                                    const Say& say, track::Progress* progress = nullptr);
 
 /// Where this run is, for plans. Not collective.
 [[nodiscard]] PlannedHosts hosts_of(const sherd::World& world);
