@@ -29,8 +29,8 @@ Table fields(ModelSection& model) {
        .doc = "fields of config.json to ignore: fields unknown to this version that do not change "
               "what the model computes",
        .on_resume = OnResume::Fixed},
-      not_yet("overrides", "changes to config.json's fields"),
-      not_yet("trainable", "training only some parameters"),
+      planned_field("overrides", "changes to config.json's fields"),
+      planned_field("trainable", "training only some parameters"),
   }};
 }
 
@@ -160,7 +160,7 @@ Table fields(OptimSection& optim) {
        .doc = "largest global gradient norm; larger gradients are scaled down; none: no clipping",
        .on_resume = OnResume::Numbers,
        .old_value = OldValue{"0", "none"}},
-      not_yet("group", "groups of parameters with their own options"),
+      planned_field("group", "groups of parameters with their own options"),
   }};
 }
 
@@ -229,7 +229,7 @@ Table fields(ParallelSection& parallel) {
               "bits on any number of GPUs; native: NCCL's reduce-scatter in "
               "precision.reduce_dtype, whose bits depend on that number",
        .on_resume = OnResume::Numbers},
-      not_yet("transport", "a choice of the transport"),
+      planned_field("transport", "a choice of the transport"),
   }};
 }
 
@@ -353,7 +353,7 @@ Table fields(CheckpointSection& checkpoint, const std::string& not_evaluated) {
        .doc = "auto: resume from the newest checkpoint in train.output; never: start over, refused "
               "if there is one; overwrite: delete all and start over, at the first start only; or "
               "a checkpoint's or run's folder"},
-      not_yet("from", "starting a new run from a checkpoint's weights"),
+      planned_field("from", "starting a new run from a checkpoint's weights"),
   }};
 }
 
@@ -409,7 +409,7 @@ Table fields(EvalSection& eval, const DataSection& data) {
        .doc = "an improvement counts for eval.patience if it is larger than this, in the unit of "
               "eval.best_by (percent for em and f1)",
        .idle = no_effect(!eval.patience, "eval.patience is none")},
-      not_yet("metrics", "a choice of metrics"),
+      planned_field("metrics", "a choice of metrics"),
   }};
 }
 
@@ -473,7 +473,7 @@ Table fields(LogSection& log) {
 }  // namespace
 
 Table schema(RunConfig& config) {
-  Field adapter = not_yet("adapter", "adapters such as LoRA");
+  Field adapter = planned_field("adapter", "adapters such as LoRA");
   adapter.old_names = {{.key = "lora"}};
   return {{
       {.name = "model", .slot = fields(config.model), .doc = "The model to train."},

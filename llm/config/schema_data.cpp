@@ -91,9 +91,9 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
        .old_names = old_orders,
        .before = "file"},
       {.name = "columns", .slot = fields(set.columns, set.format, trains)},
-      not_yet("name", "names of data sets in logs"),
-      not_yet("template", "templates of prompts"),
-      not_yet("supervise", "a choice of what is supervised"),
+      planned_field("name", "names of data sets in logs"),
+      planned_field("template", "templates of prompts"),
+      planned_field("supervise", "a choice of what is supervised"),
   }};
 }
 
@@ -149,7 +149,7 @@ Table data_fields(DataSection& data) {
        .doc = "first_fit: samples share rows of at most max_length tokens, without seeing each "
               "other; train.global_batch and train.micro_batch then count rows",
        .on_resume = OnResume::Fixed},
-      not_yet("group_by_length", "batches of samples of similar length"),
+      planned_field("group_by_length", "batches of samples of similar length"),
       {.name = "chat_template",
        .slot = string(data.chat_template),
        .doc = "how conversations are written; model: the model's own chat template; else a Jinja "
@@ -208,7 +208,7 @@ Table data_fields(DataSection& data) {
        .doc = "most samples to skip per data set; a data set with more is refused",
        .unit = "samples",
        .idle = no_effect(data.on_bad_sample == OnBadSample::Error, "data.on_bad_sample is error")},
-      not_yet("workers", "threads that prepare data"),
+      planned_field("workers", "threads that prepare data"),
       {.name = "held_out",
        .slot = share_or_none(data.held_out),
        .doc = "share of the samples of data.train that is kept from training, chosen by a hash of "

@@ -21,7 +21,7 @@ constexpr Range above(double least) {
 
 inline constexpr double kMany = 1e6;  ///< keeps products of counts far from overflow
 
-inline Field not_yet(std::string name, std::string doc) {
+inline Field planned_field(std::string name, std::string doc) {
   return {.name = std::move(name), .slot = NotYet{}, .doc = std::move(doc)};
 }
 
