@@ -11,6 +11,13 @@
 namespace llm::config {
 namespace {
 
+constexpr double kMany = 1e6;  ///< keeps products of counts far from overflow
+
+/// Returns the new spelling of a count of steps; 0 was "never".
+std::string every_text(const std::string& old_value) {
+  return old_value == "0" ? "never" : old_value + " steps";
+}
+
 Table fields(ModelSection& model) {
   return {{
       {.name = "path",

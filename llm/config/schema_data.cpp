@@ -9,6 +9,10 @@
 namespace llm::config {
 namespace {
 
+constexpr OnResume fixed_if(bool is_so) {
+  return is_so ? OnResume::Fixed : OnResume::Free;
+}
+
 Table fields(DataColumns& columns, DataFormat format, bool trains) {
   const std::string idle = no_effect(format == DataFormat::Squad, "the format is squad");
   return {{

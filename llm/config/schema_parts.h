@@ -19,24 +19,13 @@ constexpr Range above(double least) {
   return {.least = least, .above_least = true};
 }
 
-inline constexpr double kMany = 1e6;  ///< keeps products of counts far from overflow
-
 inline Field planned_field(std::string name, std::string doc) {
   return {.name = std::move(name), .slot = NotYet{}, .doc = std::move(doc)};
-}
-
-constexpr OnResume fixed_if(bool is_so) {
-  return is_so ? OnResume::Fixed : OnResume::Free;
 }
 
 /// Of a field: why it has no effect, where that is so.
 inline std::string no_effect(bool is_so, const char* because) {
   return is_so ? because : "";
-}
-
-/// Returns the new spelling of a count of steps; 0 was "never".
-inline std::string every_text(const std::string& old_value) {
-  return old_value == "0" ? "never" : old_value + " steps";
 }
 
 template <class Item, class Fields>
