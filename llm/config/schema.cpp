@@ -22,15 +22,14 @@ Table fields(ModelSection& model) {
   return {{
       {.name = "path",
        .slot = string(model.path),
-       .doc = "Hugging Face model folder (config.json, safetensors files, tokenizer.json), or a "
-              "model on a hub, ORG/NAME, from the hub cache, downloaded if missing",
+       .doc = "Hugging Face model folder, or a model on a hub, ORG/NAME, from the hub cache, "
+              "downloaded if missing",
        .required = true,
        .of_host = true},
       {.name = "init",
        .slot = choice<Init>(model.init, {{"weights", Init::Weights}, {"random", Init::Random}}),
-       .doc = "weights: start from the folder's weights; random: draw weights by train.seed and "
-              "initializer_range of config.json; the folder then needs only config.json and "
-              "tokenizer.json"},
+       .doc = "weights: start from the folder's weights; random: draw weights by train.seed; the "
+              "folder then needs only config.json and tokenizer.json"},
       {.name = "ignore_fields",
        .slot = strings(model.ignore_fields),
        .doc = "fields of config.json to ignore: fields unknown to this version that do not change "
@@ -66,8 +65,7 @@ Table fields(TrainSection& train, const DeviceSection& device) {
        .on_resume = OnResume::Fixed},
       {.name = "micro_batch",
        .slot = integer_or("auto", train.micro_batch, between(1, kMany)),
-       .doc = "samples per rank at a time; auto: the fastest that fits, by sherd plan; gradients "
-              "accumulate over global_batch / (ranks × micro_batch) micro-batches",
+       .doc = "samples per rank at a time; auto: the fastest that fits, by sherd plan",
        .unit = "samples"},
       {.name = "seed",
        .slot = integer(train.seed, at_least(0)),
@@ -77,7 +75,7 @@ Table fields(TrainSection& train, const DeviceSection& device) {
        .slot = choice<OnNonFinite>(train.on_non_finite,
                                    {{"stop", OnNonFinite::Stop}, {"skip", OnNonFinite::Skip}}),
        .doc = "what a non-finite loss or gradient norm does; stop: the run ends with exit code 79; "
-              "skip: all ranks skip the update of that step and continue",
+              "skip: all ranks skip the update of that step",
        .on_resume = OnResume::Numbers},
       {.name = "max_skipped",
        .slot = integer(train.max_skipped, between(1, kMany)),
@@ -111,8 +109,8 @@ Table fields(DeviceSection& device) {
        .slot = choice<SyncDebug>(device.sync_debug_mode, {{"default", SyncDebug::Default},
                                                           {"warn", SyncDebug::Warn},
                                                           {"error", SyncDebug::Error}}),
-       .doc = "for Sherd's developers: from the second step on, report each operator that makes "
-              "the host wait for a GPU, or end the run",
+       .doc = "for Sherd's developers: report each operator that makes the host wait for a GPU, or "
+              "end the run",
        .of_host = true},
       {.name = "cuda_graphs",
        .slot = flag(device.cuda_graphs),
@@ -122,11 +120,9 @@ Table fields(DeviceSection& device) {
        .of_host = true},
       {.name = "attention",
        .slot = choice<AttentionKernel>(device.attention, attention_words()),
-       .doc = "attention kernel on GPUs; cudnn: 16-bit documents of one length; flash: LibTorch's "
-              "flash "
-              "attention; plain: matrix products; auto: the fastest that supports the model. An "
-              "unsupported choice falls "
-              "back to the next, with a message",
+       .doc = "attention kernel on GPUs; cudnn: 16-bit documents of one length; flash: LibTorch's; "
+              "plain: matrix products; auto: the fastest that supports the model. An unsupported "
+              "choice falls back to the next, with a message",
        .idle =
            no_effect(device.kind == DeviceKind::Cpu && device.attention != AttentionKernel::Auto,
                      "device.kind is cpu")},
@@ -214,8 +210,8 @@ Table fields(ParallelSection& parallel) {
        .old_value = OldValue{"0", "host"}},
       {.name = "reshard_after_forward_size",
        .slot = integer_or("strategy", parallel.reshard_after_forward_size, between(1, kMany)),
-       .doc = "n: between forward and backward keep 1/n of the gathered parameters, so that the "
-              "second all-gather stays within n ranks; strategy: set by the strategy",
+       .doc = "keep 1/n of the gathered parameters between forward and backward, so that the "
+              "second all-gather stays within n ranks",
        .unit = "ranks",
        .idle = no_effect(!reshards, "parallel.strategy keeps gathered parameters until backward"),
        .old_value = OldValue{"0", "strategy"}},
@@ -232,9 +228,8 @@ Table fields(ParallelSection& parallel) {
        .slot = choice<ReduceScatter>(
            parallel.reduce_scatter,
            {{"rank_order", ReduceScatter::RankOrder}, {"native", ReduceScatter::Native}}),
-       .doc = "how GPUs sum gradients; rank_order: all-to-all, then sum in rank order: the same "
-              "bits on any number of GPUs; native: NCCL's reduce-scatter in "
-              "precision.reduce_dtype, whose bits depend on that number",
+       .doc = "how GPUs sum gradients; rank_order: the same bits on any number of GPUs; native: "
+              "NCCL's reduce-scatter in precision.reduce_dtype",
        .on_resume = OnResume::Numbers},
       planned_field("transport", "a choice of the transport"),
   }};
@@ -245,7 +240,7 @@ Table fields(PrecisionSection& precision) {
       {.name = "param_dtype",
        .slot = choice<ParamDtype>(precision.param_dtype, param_dtype_words(), {"fp8", "float8"}),
        .doc = "dtype of forward and backward; auto: bfloat16 if it is fast on every rank's device, "
-              "else float32; the choice is written into the run's config.toml",
+              "else float32",
        .on_resume = OnResume::Numbers},
       {.name = "reduce_dtype",
        .slot = choice<ReduceDtype>(precision.reduce_dtype, {{"float32", ReduceDtype::Float32},
@@ -258,9 +253,8 @@ Table fields(PrecisionSection& precision) {
                          "precision.param_dtype is not bfloat16")},
       {.name = "master",
        .slot = choice<MasterFormat>(precision.master, master_words()),
-       .doc = "master weights under bfloat16; float32: next to the bfloat16 weights; split: 16 "
-              "more bits to those, 2 bytes per parameter less, same results; bfloat16: no masters, "
-              "updates round stochastically",
+       .doc = "master weights under bfloat16; split: 16 more bits to the weights, 2 bytes per "
+              "parameter less, same results; bfloat16: no masters, updates round stochastically",
        .on_resume = OnResume::Numbers,
        .idle = no_effect(precision.param_dtype == ParamDtype::Float32,
                          "precision.param_dtype is float32: weights are their own masters")},
@@ -274,8 +268,7 @@ Table fields(PrecisionSection& precision) {
        .old_names = {{.key = "precision.moments_dtype"}, {.key = "memory.moments_dtype"}}},
       {.name = "scaler",
        .slot = choice<Scaler>(precision.scaler, {{"auto", Scaler::Auto}, {"none", Scaler::None}}),
-       .doc = "auto: under float16 multiply the loss by an adaptive scale that keeps small "
-              "gradients from vanishing; none: no scale",
+       .doc = "auto: under float16 multiply the loss by an adaptive scale; none: no scale",
        .on_resume = OnResume::Numbers,
        .idle = no_effect(precision.param_dtype != ParamDtype::Float16,
                          "precision.param_dtype is not float16")},
@@ -286,24 +279,23 @@ Table fields(OffloadSection& offload) {
   return {{
       {.name = "optimizer",
        .slot = host_or_disk_folder(offload.optimizer_on_host, offload.optimizer_folder),
-       .doc = "AdamW's moments and, under bfloat16, the masters (8 to 12 bytes per parameter), "
-              "with the same results. host: pinned memory of a GPU's host; disk: unnamed files on "
-              "a fast local disk, on GPUs through the host. Each step reads and writes them",
+       .doc =
+           "AdamW's moments and, under bfloat16, the masters (8 to 12 bytes per parameter); host: "
+           "pinned memory of a GPU's host; disk: an unnamed file ([more](memory.md#on-a-disk))",
        .of_host = true},
       {.name = "gradients",
        .slot = host_or_disk_folder(offload.gradients_on_host, offload.gradient_folder),
-       .doc = "gradient sums, 4 bytes per parameter (2 if precision.reduce_dtype is bfloat16); a "
-              "unit's are in memory only while it adds to them or updates",
+       .doc = "gradient sums, 4 bytes per parameter (2 if precision.reduce_dtype is bfloat16)",
        .of_host = true},
       {.name = "parameters",
        .slot = host_or_disk_folder(offload.parameters_on_host, offload.parameter_folder),
-       .doc = "parameter shards, 2 bytes per parameter under bfloat16, else 4, read when a unit is "
-              "gathered; CPU ranks then exchange over process groups instead of shared memory",
+       .doc = "parameter shards, 2 bytes per parameter under bfloat16, else 4; CPU ranks then "
+              "exchange over process groups instead of shared memory",
        .of_host = true},
       {.name = "activations",
        .slot = host_or_none(offload.activations_on_host),
        .doc = "on GPUs, what blocks keep for backward (with activation_checkpointing only their "
-              "inputs), in pinned memory; that of two blocks stays on the GPU"},
+              "inputs)"},
   }};
 }
 
@@ -314,8 +306,8 @@ Table fields(MemorySection& memory) {
        .doc = "keep only the inputs of each block and recompute the rest in backward"},
       {.name = "loss_chunk_tokens",
        .slot = integer_or("auto", memory.loss_chunk_tokens, at_least(1)),
-       .doc = "rows of logits (one per supervised token) per chunk of the loss; more if splitting "
-              "would take more memory; auto: as many as fit in loss_chunk_bytes",
+       .doc = "rows of logits (one per supervised token) per chunk of the loss; auto: as many as "
+              "fit in loss_chunk_bytes",
        .unit = "tokens"},
       {.name = "loss_chunk_bytes",
        .slot = integer_or("auto", memory.loss_chunk_bytes, at_least(1)),
@@ -357,9 +349,9 @@ Table fields(CheckpointSection& checkpoint, const std::string& not_evaluated) {
               "folder, train.output/export; best turns checkpoint.best on"},
       {.name = "resume",
        .slot = string(checkpoint.resume),
-       .doc = "auto: resume from the newest checkpoint in train.output; never: start over, refused "
-              "if there is one; overwrite: delete all and start over, at the first start only; or "
-              "a checkpoint's or run's folder"},
+       .doc = "auto: the newest checkpoint in train.output; never: the model, refused if there is "
+              "a checkpoint; overwrite: the model, after deleting all checkpoints, at the first "
+              "start only; or a checkpoint's or run's folder"},
       planned_field("from", "starting a new run from a checkpoint's weights"),
   }};
 }
@@ -391,8 +383,8 @@ Table fields(EvalSection& eval, const DataSection& data) {
        .idle = not_at_all},
       {.name = "predictions",
        .slot = flag(eval.predictions),
-       .doc = "write the answers of each evaluation to train.output: predictions-STEP.json for "
-              "SQuAD's script, predictions-STEP.jsonl with questions and scores",
+       .doc = "write the answers of each evaluation to train.output "
+              "([files](evaluation.md#during-a-run))",
        .idle = eval.generate ? not_at_all : "eval.generate is false"},
       {.name = "batch",
        .slot = integer(eval.batch, between(1, kMany)),
@@ -442,8 +434,8 @@ Table fields(Sink& sink, std::size_t i) {
                                       {"wandb", SinkKind::Wandb},
                                       {"mlflow", SinkKind::Mlflow}},
                                      {"csv", "console"}),
-            .doc = "jsonl: the run's log, written also without a sink; tensorboard: event files; "
-                   "wandb: an offline run of Weights & Biases; mlflow: a tracking server"},
+            .doc = "jsonl: the run's log, written also without a sink; the others: "
+                   "[trackers](trackers.md)"},
            std::move(path),
            {.name = "sync",
             .slot = flag(sink.sync),
@@ -468,8 +460,7 @@ Table fields(LogSection& log) {
       {.name = "tags", .slot = strings(log.tags), .doc = "tags in trackers"},
       {.name = "trace_steps",
        .slot = step_span(log.trace_steps),
-       .doc = "steps to record on each rank: Chrome trace and memory timeline in "
-              "train.output/traces, on GPUs also kernel times ([traces](runs.md#traces))"},
+       .doc = "steps to record on each rank ([traces](runs.md#traces))"},
       {.name = "sink",
        .slot = list_of(log.sink, [](Sink& sink, std::size_t i) { return fields(sink, i); }),
        .doc =

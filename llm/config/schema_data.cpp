@@ -56,8 +56,8 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
   return {{
       {.name = "path",
        .slot = string(set.path),
-       .doc = "data file, or several (* matches any characters), or a data set on a hub, ORG/NAME, "
-              "ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT, from the hub cache, downloaded if missing",
+       .doc = "data file, or several (* matches any characters), or a data set on a hub "
+              "([names](fetch.md#data-sets)), downloaded if missing",
        .required = true,
        .of_host = true},
       {.name = "format",
@@ -72,11 +72,9 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                                {"sharegpt", DataFormat::Sharegpt},
                                                {"prompt_completion", DataFormat::PromptCompletion},
                                                {"text", DataFormat::Text}}),
-       .doc =
-           "Files: squad is SQuAD's JSON, jsonl one record per line, json an array of records, "
-           "csv a table with commas (or tabs in a .tsv file). Records in any of these but squad: "
-           "chat, alpaca, sharegpt, prompt_completion, text. auto looks at the name's end, the "
-           "first bytes and the columns, and writes its choice into the run's config.toml",
+       .doc = "kind of file or records ([formats](data-and-labels.md#formats)); auto looks at the "
+              "name's end, the first bytes and the columns, and writes its choice into the run's "
+              "config.toml",
        .on_resume = fixed_if(trains),
        .before = "squad"},
       {.name = "limit",
@@ -156,8 +154,8 @@ Table data_fields(DataSection& data) {
       planned_field("group_by_length", "batches of samples of similar length"),
       {.name = "chat_template",
        .slot = string(data.chat_template),
-       .doc = "how conversations are written; model: the model's own chat template; else a Jinja "
-              "file, or a named template: chatml, llama2, llama3, mistral, gemma, zephyr, alpaca",
+       .doc = "template of conversations; model: the model's own; else a Jinja file, or chatml, "
+              "llama2, llama3, mistral, gemma, zephyr, alpaca",
        .required = true,
        .on_resume = OnResume::Fixed,
        .of_host = true},
@@ -168,26 +166,22 @@ Table data_fields(DataSection& data) {
        .on_resume = OnResume::Fixed},
       {.name = "date",
        .slot = string(data.date),
-       .doc = "the date that chat templates print, YYYY-MM-DD; it belongs to the recipe, so that "
-              "two runs of it train on the same tokens",
+       .doc = "the date that chat templates print, YYYY-MM-DD",
        .required = true,
        .on_resume = OnResume::Fixed},
       {.name = "supervise",
        .slot = choice<Supervise>(
            data.supervise,
            {{"all", Supervise::All}, {"last", Supervise::Last}, {"template", Supervise::Template}}),
-       .doc =
-           "what of a conversation is learned; all: each answer of the assistant; last: its last "
-           "answer; template: the generation blocks of the chat template",
+       .doc = "what of a conversation is learned; all: each answer; last: the last answer; "
+              "template: the generation blocks of the chat template",
        .on_resume = OnResume::Fixed},
       {.name = "on_template_mismatch",
        .slot = choice<OnTemplateMismatch>(
            data.on_template_mismatch,
            {{"error", OnTemplateMismatch::Error}, {"as_rendered", OnTemplateMismatch::AsRendered}}),
-       .doc =
-           "what happens where the chat template writes an answer differently after a generation "
-           "prompt; error: the sample is bad; as_rendered: learn what follows the text that both "
-           "share",
+       .doc = "what to do if the chat template writes an answer differently after a generation "
+              "prompt; error: the sample is bad; as_rendered: learn what follows the common text",
        .on_resume = OnResume::Fixed},
       {.name = "special_tokens_in_text",
        .slot = choice<SpecialTokensInText>(
@@ -198,9 +192,8 @@ Table data_fields(DataSection& data) {
        .on_resume = OnResume::Fixed},
       {.name = "separator",
        .slot = string(data.separator),
-       .doc =
-           "text between a record's prompt and its completion; auto: a space, unless one of them "
-           "has white space there",
+       .doc = "text between a record's prompt and its completion; auto: a space, unless there is "
+              "white space",
        .on_resume = OnResume::Fixed},
       {.name = "on_bad_sample",
        .slot = choice<OnBadSample>(data.on_bad_sample,
@@ -215,8 +208,8 @@ Table data_fields(DataSection& data) {
       planned_field("workers", "threads that prepare data"),
       {.name = "held_out",
        .slot = share_or_none(data.held_out),
-       .doc = "share of the samples of data.train that is kept from training, chosen by a hash of "
-              "each sample; without data.eval it is what is evaluated",
+       .doc = "share of the samples of data.train that is kept from training, and evaluated if "
+              "there is no data.eval",
        .on_resume = OnResume::Fixed},
       {.name = "train",
        .slot = list_of(data.train, training_fields, "path"),
