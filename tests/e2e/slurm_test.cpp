@@ -58,6 +58,7 @@ TEST(Slurm, AJobThatOverwritesDoesSoInItsFirstStartAlone) {
     fs::permissions(folder.write(name, "#!/bin/bash\n" + lines), fs::perms::owner_all);
   };
   command("srun", R"(shift 3
+: > out  # that of the start before tells of a checkpoint
 "$@" > out 2>&1 & pid=$!
 while kill -0 $pid 2> /dev/null && ! grep -q '^checkpoint ' out; do sleep 0.05; done
 kill -TERM $pid
