@@ -11,10 +11,9 @@ mod operators;
 mod output;
 mod rewriter;
 mod source;
+mod stack;
 mod tags;
 mod tokens;
-
-use std::thread;
 
 use chrono::NaiveDateTime;
 use minijinja::value::Value;
@@ -23,13 +22,10 @@ use minijinja::{Environment, Error, ErrorKind};
 use crate::guard::{Fault, RAISED};
 pub use named::source_of;
 use output::{Output, Progress};
+use stack::on_large_stack;
 
 /// The templates in use have up to about 20 KB.
 const MAX_TEMPLATE_BYTES: usize = 256 << 10;
-/// Parsing recurses with what is nested in a template, rendering and dropping with what is nested in its values.
-const STACK_BYTES: usize = 256 << 20;
-/// Rendering goes to such a stack if less than this is left of the caller's.
-const RED_ZONE_BYTES: usize = 64 << 20;
 /// Instructions of a template; 64 bytes of made text count as one. Far above what a long conversation needs.
 const FUEL: u64 = 2_000_000;
 
@@ -74,8 +70,7 @@ impl Template {
     }
 
     pub fn render(&self, input: &Input) -> Result<Rendered, Fault> {
-        // The pages of the new stack are untouched until they are needed.
-        stacker::maybe_grow(RED_ZONE_BYTES, STACK_BYTES, || self.rendered(input))
+        on_large_stack(|| self.rendered(input))
     }
 
     fn rendered(&self, input: &Input) -> Result<Rendered, Fault> {
@@ -89,14 +84,6 @@ impl Template {
             .map_err(fault_of)?;
         Ok(Rendered { text: output.into_text(), spans: progress.spans() })
     }
-}
-
-fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
-        let thread = thread.map_err(|error| Fault::new(format!("no thread can be started: {error}")))?;
-        thread.join().unwrap_or_else(|_| Err(Fault::new("it makes the minijinja crate panic".to_string())))
-    })
 }
 
 fn time_of(now: &str) -> Result<NaiveDateTime, Fault> {
