@@ -225,6 +225,9 @@ void EncodingPass::consume(EncodedBatch batch) {
       add_unfit(item);
       continue;
     }
+    if (!source_.file.reading.bad.skip && bad_.count() > 0) {
+      continue;  // it will be refused; a later pass that may skip them begins before the first
+    }
     writer_.add(item.prompt, item.text,
                 [&] { return state(batch.cursor, static_cast<std::int64_t>(i)); });
     count(item.prompt);

@@ -5,6 +5,7 @@
 
 #include "llm/inputs/line_source.h"
 #include "llm/text/byte_source.h"
+#include "llm/text/conversation.h"
 #include "llm/text/records.h"
 
 namespace llm::inputs {
@@ -12,6 +13,21 @@ namespace llm::inputs {
 namespace {
 
 constexpr std::int64_t kBatchRecords = 128;
+constexpr std::int64_t kMostStreamedBytes = std::int64_t{256} << 10;
+
+// Of its texts; a conversation has its place in the file, or is written out.
+std::int64_t streamed_bytes(const text::Question& question) {
+  std::int64_t bytes = std::ssize(question.question);
+  for (const text::Answer& answer : question.answers) {
+    bytes += std::ssize(answer.text);
+  }
+  bytes = std::max(bytes, question.end_byte - question.begin_byte);
+  if (bytes == 0 && question.conversation) {
+    bytes = std::ssize(question.conversation->messages.dump(
+        -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+  return bytes;
+}
 
 // Records of a format that is parsed as a whole.
 class WholeSource final : public RecordSource {
@@ -103,7 +119,8 @@ class RecordStream final : public RecordSource {
         some.files.push_back(file.name);
       }
     }
-    while (std::ssize(some.questions) < kBatchRecords) {
+    for (std::int64_t bytes = 0;
+         std::ssize(some.questions) < kBatchRecords && bytes < kMostStreamedBytes;) {
       std::optional<text::Question> question = reader_->next();
       if (!question) {
         skipped = std::move(*reader_).skipped();
@@ -113,6 +130,7 @@ class RecordStream final : public RecordSource {
         }
         return some;
       }
+      bytes += streamed_bytes(*question);
       if (!are_placed_) {
         question->begin_byte = question->end_byte = 0;
       }

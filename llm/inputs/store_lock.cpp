@@ -81,8 +81,14 @@ bool StoreLock::try_to_take() {
     throw sherd::Error(sherd::ExitCode::CannotWrite,
                        fmt::format("{}: {}", path_.string(), std::strerror(errno)));
   }
-  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return false;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return false;
+    }
+    // Without locks several processes would write the same store.
+    throw sherd::Error(sherd::ExitCode::CannotWrite,
+                       fmt::format("{}: the file system has no file locks: {}", path_.string(),
+                                   std::strerror(errno)));
   }
   file_ = std::move(file);
   if (!is_at_its_path()) {

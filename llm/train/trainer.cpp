@@ -158,13 +158,14 @@ void end_tracking(Run& run, track::End how) {
   }
 }
 
-RunNote note_of(const RunInputs& inputs, const sherd::World& world) {
+RunNote note_of(const RunInputs& inputs, sherd::World& world) {
   RunNote note = note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
   note.model_values = model_identity(inputs.model.config, inputs.tokenizer);
   note.isa = path_of(world);
   if (learns_chat(inputs.config.data)) {
-    const auto learned = learned_chat_of(inputs.config.data, inputs.tokenizer);
-    note.chat_template = learned->chat_template().source();
+    note.chat_template = read_on_all_ranks(world, [&] {  // a file, which may be gone on one rank
+      return learned_chat_of(inputs.config.data, inputs.tokenizer)->chat_template().source();
+    });
   }
   return note;
 }

@@ -153,6 +153,28 @@ TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
                sherd::ExitCode::BadData, {"array.jsonl: not JSON lines: it begins with '['"});
 }
 
+// An attempt that refuses bad records leaves nothing behind that hides them from one that may skip.
+TEST(Prepare, SkipsAllBadRecordsAfterAnAttemptThatRefusedThem) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) {
+    const std::string prompt = i % 30 == 29 ? "\xf0\x9f\x8d\xa9" : "Child " + std::to_string(i);
+    lines += R"({"prompt": ")" + prompt + R"(", "completion": "It had )" + std::to_string(i) +
+             " stones and many more.\"}\n";
+  }
+  const auto path = folder.write("a.jsonl", lines);
+  const text::PromptEncoder narrow = stories(36, 32);  // the character alone takes more tokens
+  const PrepareOptions options = small_blocks(folder.path() / "cache");
+  expect_error([&] { static_cast<void>(prepare(open_source(path, {}, {}), narrow, options)); },
+               sherd::ExitCode::BadData, {"100 faults", "and 80 more"});
+  const Prepared found = prepare(open_source(path, kSkipping, {}), narrow, options);
+  EXPECT_EQ(found.report.skipped, 100);
+  EXPECT_EQ(found.skipped.size(), 100U);
+  const Prepared whole =
+      prepare(open_source(path, kSkipping, {}), narrow, small_blocks(folder.path() / "other"));
+  EXPECT_EQ(found.store->digest(), whole.store->digest());
+}
+
 TEST(Prepare, RefusesAFileThatChangesMeanwhile) {
   const TempFolder folder;
   const auto lines = folder.write("a.jsonl", many_records(20));

@@ -56,6 +56,25 @@ void expect_samples_of_the_whole(const fs::path& path, const data::FileReading& 
   }
 }
 
+// Records that are long make small batches: memory is bounded in bytes.
+TEST(RecordSource, BoundsABatchInBytes) {
+  const TempFolder folder;
+  std::string records;
+  for (int i = 0; i < 20; ++i) {
+    records += (i == 0 ? "[" : ",\n") + std::string(R"({"prompt": "a", "completion": ")") +
+               std::string(100'000, 'b') + R"("})";
+  }
+  const auto path = folder.write("long.json", records + "]");
+  const auto source = records_of(open_source(path, {}, {}), {});
+  std::size_t all = 0;
+  while (const auto batch = source->next()) {
+    const ParsedBatch parsed = batch->parse();
+    EXPECT_LE(parsed.end - parsed.begin, 3U);
+    all += parsed.end - parsed.begin;
+  }
+  EXPECT_EQ(all, 20U);
+}
+
 TEST(RecordSource, GivesTheRecordsOfEveryKind) {
   for (const char* name : {"stories-chat.jsonl", "stories-chat.parquet", "stories-alpaca.json",
                            "stories-text.jsonl", "squad-32.json"}) {
