@@ -177,12 +177,13 @@ TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   EXPECT_EQ(key_for(same, stories()), key);  // contents, not names
   std::ofstream(same, std::ios::app) << " ";
   EXPECT_NE(key_for(same, stories()), key);
-  const TempFolder model;
+  const TempFolder stopping;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
-    model.write(name, sherd::test::bytes_of(sherd::test::data_folder() / "stories260k-hf" / name));
+    stopping.write(name,
+                   sherd::test::bytes_of(sherd::test::data_folder() / "stories260k-hf" / name));
   }
-  model.write("generation_config.json", R"({"eos_token_id": [2, 9]})");
-  EXPECT_NE(key_for(kQuestions, encoder(model.path())), key);  // other tokens stop generation
+  stopping.write("generation_config.json", R"({"eos_token_id": [2, 9]})");
+  EXPECT_NE(key_for(kQuestions, encoder(stopping.path())), key);  // other tokens stop generation
   EXPECT_NE(key_for(kQuestions, stories(511)), key);
   EXPECT_NE(key_for(kQuestions, stories(512, 31)), key);
   EXPECT_NE(key_for(kQuestions, stories(), {}, true), key);
