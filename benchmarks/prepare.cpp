@@ -5,9 +5,9 @@
 //
 // Writes N MB (default 120) of records of a prompt and a completion into a temporary folder, of
 // words that a fixed seed draws. With --samples, records are short: 120 MB are about a million.
-// Then, each in a process of its own: encodes 8 MB on one thread; prepares all; opens the store,
-// packs nothing, lays out 32 samples. Prints seconds, MB/s and the peak of the resident memory of
-// each.
+// Then, each in a process of its own: encodes 8 MB on one thread; prepares all; opens the store and
+// lays out 32 samples; opens it and packs all samples into rows of 2048 tokens. Prints seconds,
+// MB/s and the peak of the resident memory of each.
 
 #include "llm/inputs/prepare.h"
 
@@ -25,6 +25,7 @@
 
 #include "benchmarks/program.h"
 #include "llm/data/batch.h"
+#include "llm/data/rows.h"
 #include "llm/data/sampler.h"
 #include "llm/text/record_prompt.h"
 #include "llm/text/records.h"
@@ -135,7 +136,7 @@ void encode_alone(const fs::path& file, const llm::text::PromptEncoder& encoder,
     lines += line + "\n";
     bytes += static_cast<double>(line.size());
   }
-  const auto records = llm::text::parse_jsonl(lines, file.string(), {}, {});
+  const auto records = llm::text::read_records({file.string(), lines}, {});
   const auto begin = std::chrono::steady_clock::now();
   std::size_t tokens = 0;
   for (const llm::text::Question& record : records.questions) {
@@ -173,6 +174,15 @@ int run(const PrepareFlags& flags) {
     std::printf(
         "first batch: %ld tokens; of this process alone %.1f MiB, mapped pages of files %.1f MiB\n",
         batch.tokens(), resident("RssAnon"), resident("RssFile"));
+  });
+  measured("packing at the start", megabytes, [&] {
+    const auto found =
+        llm::inputs::prepare(open_source(file, {}, folder / "stores/sources"), encoder(), options);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto rows = llm::data::Rows::first_fit(llm::data::Samples(found.store), 2048, 0);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    std::printf("%zu samples in %ld rows in %.3f s; of this process alone %.1f MiB\n",
+                found.store->size(), rows.size(), taken.count(), resident("RssAnon"));
   });
   measured("(the tokenizer's start)", megabytes, [&] { static_cast<void>(encoder()); });
   fs::remove_all(folder);

@@ -1,7 +1,8 @@
 #include "llm/check/data_checks.h"
 
 #include <algorithm>
-#include <optional>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "llm/data/dataset.h"
 #include "llm/data/sampler.h"
 #include "llm/data/subset.h"
+#include "llm/inputs/record_source.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
 #include "llm/train/options_of_config.h"
@@ -114,34 +116,19 @@ std::string answer_fault(const data::Sample& sample, const std::string& given,
   return is_cut || ends ? "" : "an answer does not end with a token that stops generation";
 }
 
-// Compares samples of a training file with its records, which it reads once more.
+// Compares samples of a training file with their records, which it reads once more.
 class RecordedSamples {
  public:
   RecordedSamples(const train::RunData& data, std::size_t part, const config::RunConfig& config,
-                  const text::Tokenizer& tokenizer)
+                  const text::Tokenizer& tokenizer, const std::set<std::int64_t>& numbers)
       : tokenizer_(tokenizer),
-        file_(train::questions_of_part(data, part, config, tokenizer)),
+        records_(inputs::records_at(train::source_of_part(data, part, config), numbers)),
         encoder_(train::prompt_encoder_of(config.data, tokenizer, data.parts[part].report.limits)),
-        is_template_(config.data.supervise == config::Supervise::Template) {
-    const std::size_t most = std::min(file_.questions.size(), kMostConversations);
-    for (std::size_t question = 0; question < file_.questions.size(); ++question) {
-      if (!file_.questions[question].conversation) {
-        question_of_.push_back(question);
-      } else if (question < most) {
-        const auto samples = data::encode_samples(file_, question, encoder_);
-        question_of_.insert(question_of_.end(), samples.size(), question);
-      }
-    }
-  }
-
-  // The record that a sample is of; none for one behind the records that were read.
-  [[nodiscard]] std::optional<std::size_t> question_of(std::size_t sample) const {
-    return sample < question_of_.size() ? std::optional(question_of_[sample]) : std::nullopt;
-  }
+        is_template_(config.data.supervise == config::Supervise::Template) {}
 
   // What is wrong with a sample of a record, with the record's place; empty: nothing.
-  [[nodiscard]] std::string fault(const data::Sample& sample, std::size_t question) const {
-    const text::Question& record = file_.questions[question];
+  [[nodiscard]] std::string fault(const data::Sample& sample, std::int64_t number) const {
+    const text::Question& record = records_.at(number).questions.front();
     if (!record.conversation) {
       const bool has_separator = record.is_record() && !record.question.empty();
       const std::string separator =
@@ -158,14 +145,10 @@ class RecordedSamples {
   }
 
  private:
-  // Encoding one takes about 0.2 ms: a check takes less than a minute.
-  static constexpr std::size_t kMostConversations = 10000;
-
   const text::Tokenizer& tokenizer_;
-  text::QuestionFile file_;
+  std::map<std::int64_t, text::QuestionFile> records_;
   text::PromptEncoder encoder_;
   bool is_template_;
-  std::vector<std::size_t> question_of_;  // per sample, in the order of the file
 };
 
 // How many samples were compared with their records, and what was wrong.
@@ -179,19 +162,19 @@ void compare_part(const train::RunData& data, std::size_t number, const config::
                   const text::Tokenizer& tokenizer, Compared& compared) {
   constexpr std::size_t kSome = 200;
   const train::TrainingPart& part = data.parts[number];
-  const RecordedSamples recorded(data, number, config, tokenizer);
-  const auto order = data::weighted(static_cast<std::size_t>(part.report.samples),
-                                    config.data.train[number].weight,
+  const auto order = data::weighted(part.store->size(), config.data.train[number].weight,
                                     static_cast<std::uint64_t>(config.train.seed));
   const std::size_t stride = std::max<std::size_t>(1, order.size() / kSome);
+  std::set<std::int64_t> numbers;
   for (std::size_t i = 0; i < order.size(); i += stride) {
-    const auto question = recorded.question_of(order[i]);
-    if (!question) {
-      continue;
-    }
+    numbers.insert(part.store->record(order[i]));
+  }
+  const RecordedSamples recorded(data, number, config, tokenizer, numbers);
+  for (std::size_t i = 0; i < order.size(); i += stride) {
     ++compared.samples;
     const std::size_t index = static_cast<std::size_t>(part.first) + i;
-    if (auto fault = recorded.fault(data.training[index], *question); !fault.empty()) {
+    const std::int64_t record = part.store->record(order[i]);
+    if (auto fault = recorded.fault(data.training[index], record); !fault.empty()) {
       ++compared.different;
       compared.wrong = fmt::format("; sample {}: {}", index, fault);
     }

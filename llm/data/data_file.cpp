@@ -95,28 +95,15 @@ text::Container container_of(const text::DataBytes& file, config::DataFormat for
   }
 }
 
-// The records of a compressed file have no places in the bytes that are kept of it.
-void forget_places(text::QuestionFile& file) {
-  for (text::Question& question : file.questions) {
-    question.begin_byte = question.end_byte = 0;
-  }
-}
-
 text::QuestionFile parsed(const NamedBytes& file, const FileReading& reading) {
-  const text::DataBytes source{file.name, file.bytes};
-  if (text::is_parquet(file.bytes) && kind_of(reading.format) == text::RecordKind::Auto) {
+  if (text::is_parquet(file.bytes)) {
     return text::parse_parquet(file.bytes, file.name, reading.columns, reading.bad);
   }
-  const bool is_compressed = text::ByteSource(source).is_compressed();
-  if (reading.format == config::DataFormat::Squad) {
-    return text::parse_squad(is_compressed ? text::first_bytes(source, kMaxFileBytes) : file.bytes,
-                             file.name, reading.bad);
+  const text::DataBytes source{file.name, file.bytes};
+  if (text::ByteSource(source).is_compressed()) {
+    return text::parse_squad(text::first_bytes(source, kMaxFileBytes), file.name, reading.bad);
   }
-  text::QuestionFile records = text::read_records(source, record_reading_of(source, reading));
-  if (is_compressed) {
-    forget_places(records);
-  }
-  return records;
+  return text::parse_squad(file.bytes, file.name, reading.bad);
 }
 
 // What is recognised of a file without its format being given: the kind of its records decides,
@@ -180,6 +167,7 @@ bool is_questions(const std::string& file, config::DataFormat format) {
 void recognise(DataFile& all, bool was_auto) {
   for (const NamedBytes& file : all.files) {
     if (is_questions(file.name, all.reading.format)) {
+      all.are_questions = true;
       return;
     }
     const text::DataBytes source{file.name};
@@ -230,9 +218,8 @@ void require_questions(const text::QuestionFile& file, const DataFile& source) {
   if (!file.questions.empty()) {
     return;
   }
-  const std::string unit = source.reading.format == config::DataFormat::Parquet ? "row"
-                           : source.reading.format == config::DataFormat::Squad ? "question"
-                                                                                : "record";
+  const std::string unit =
+      source.reading.format == config::DataFormat::Parquet ? "row" : "question";
   throw sherd::Error(sherd::ExitCode::BadData,
                      file.skipped.empty()
                          ? fmt::format("{}: contains no {}s", source.name, unit)
@@ -253,9 +240,9 @@ class JoinedQuestions {
   explicit JoinedQuestions(const DataFile& file) : bad_(file.name, file.reading.bad) {}
 
   void add(text::QuestionFile part, const std::string& name) {
-    const std::size_t number = all_.files.size();
+    const std::size_t number = files_.size();
     const std::size_t contexts = all_.contexts.size();
-    all_.files.push_back(name);
+    files_.push_back(name);
     std::move(part.contexts.begin(), part.contexts.end(), std::back_inserter(all_.contexts));
     for (text::BadSample& sample : part.skipped) {
       const std::string content = std::move(sample.content);
@@ -264,9 +251,7 @@ class JoinedQuestions {
     for (text::Question& question : part.questions) {
       question.file = number;
       question.context += question.is_record() ? 0 : contexts;
-      if (is_place(question)) {
-        question.id += " of " + name_in_folder(name);
-      } else if (is_taken(question)) {
+      if (!is_place(question) && is_taken(question)) {
         continue;
       }
       all_.questions.push_back(std::move(question));
@@ -282,10 +267,10 @@ class JoinedQuestions {
   bool is_taken(const text::Question& question) {
     const auto [first, is_new] = first_file_.emplace(question.id, question.file);
     if (!is_new) {
-      bad_.add({.source = all_.files.back(),
+      bad_.add({.source = files_.back(),
                 .unit = "question",
                 .place = question.id,
-                .reason = "a question of " + text::printable(all_.files[first->second]) +
+                .reason = "a question of " + text::printable(files_[first->second]) +
                           " has the same id"});
     }
     return !is_new;
@@ -293,7 +278,8 @@ class JoinedQuestions {
 
   text::QuestionFile all_;
   text::BadSamples bad_;
-  std::unordered_map<std::string, std::size_t> first_file_;  // id -> index in all_.files
+  std::vector<std::string> files_;
+  std::unordered_map<std::string, std::size_t> first_file_;  // id -> index in files_
 };
 
 }  // namespace
@@ -305,8 +291,10 @@ text::RecordReading record_reading_of(const text::DataBytes& file, const FileRea
           .bad = reading.bad};
 }
 
-bool is_read_whole(config::DataFormat format) {
-  return format == config::DataFormat::Squad || format == config::DataFormat::Parquet;
+std::string place_of(const text::Question& record, const std::vector<NamedBytes>& files) {
+  return files.size() > 1 && is_place(record)
+             ? record.id + " of " + name_in_folder(files[record.file].name)
+             : record.id;
 }
 
 std::int64_t keep_side(text::QuestionFile& file, const FileReading& reading) {
@@ -456,7 +444,7 @@ bool is_held_out(const text::Question& question, std::string_view context, doubl
   return number < share * static_cast<double>(std::int64_t{1} << (4 * kDigits));
 }
 
-text::QuestionFile parse_data_file(const DataFile& file) {
+text::QuestionFile parse_questions(const DataFile& file) {
   if (file.files.size() == 1) {
     text::QuestionFile one = parsed(file.files.front(), file.reading);
     require_questions(one, file);

@@ -31,13 +31,14 @@ struct NamedBytes {
   std::string bytes;
 };
 
-/// A data set's file, read once: its questions, their tokens and its digest come from the same
-/// bytes, even if the file changes in the meantime. Or several, which are one data set.
+/// A data set's file, or several, which are one data set. Bytes are there where it was read as a
+/// whole: its questions, their tokens and its digest come from the same ones.
 struct DataFile {
   std::string name;               ///< its path, which may hold a `*`
   std::vector<NamedBytes> files;  ///< one at least, in the order of their names
   std::string sha256;             ///< of several files that of their digests, one after the other
   FileReading reading = {};       ///< its format is never Auto
+  bool are_questions = false;     ///< about contexts: read as a whole; else records, one by one
   std::string note = {};          ///< for people: its kind where that was recognised, and columns
                                   ///< that are not read; else empty
 };
@@ -69,9 +70,6 @@ DataFile read_data_file(const std::filesystem::path& path, const FileReading& re
 [[nodiscard]] text::RecordReading record_reading_of(const text::DataBytes& file,
                                                     const FileReading& reading);
 
-/// Whether files of a format are read as a whole, not record by record.
-[[nodiscard]] bool is_read_whole(config::DataFormat format);
-
 /// Takes the samples of the other side away. Returns how many.
 std::int64_t keep_side(text::QuestionFile& file, const FileReading& reading);
 /// Refuses a data set of which `data.held_out` leaves nothing. `all`: its samples.
@@ -83,10 +81,15 @@ std::int64_t keep_side(text::QuestionFile& file, const FileReading& reading);
 [[nodiscard]] bool is_held_out(const text::Question& question, std::string_view context,
                                double share);
 
-/// Returns all good questions of the file's side: of several files in their order, places in them
-/// with the file's name. A question whose id another file has too is bad. Some of several files may
-/// be empty. Throws sherd::Error as `text::parse_squad`, `parse_jsonl`, `parse_json_records` and
-/// `parse_parquet` do, and BadData if there is no good question at all, or none on that side.
-text::QuestionFile parse_data_file(const DataFile& file);
+/// Where a record stands, as its id tells: "line 3", of several files "line 3 of a.jsonl". A
+/// question's id is its own. `files`: those of the data set.
+[[nodiscard]] std::string place_of(const text::Question& record,
+                                   const std::vector<NamedBytes>& files);
+
+/// Returns the good questions about contexts of the file's side: of several files in their order. A
+/// question whose id another file has too is bad. Some of several files may be empty. Throws
+/// sherd::Error as `text::parse_squad` and `parse_parquet` do, and BadData if there is no good
+/// question at all, or none on that side.
+text::QuestionFile parse_questions(const DataFile& file);
 
 }  // namespace llm::data

@@ -1,21 +1,33 @@
 #pragma once
-// A data set in memory: questions, and what the model sees of them.
+// How a data set's records become samples, and what is told of them.
 
+#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "llm/data/data_file.h"
 #include "llm/data/samples.h"
-#include "llm/data/subset.h"
+#include "llm/text/bad_sample.h"
 #include "llm/text/prompt.h"
 #include "llm/text/questions.h"
 
 namespace llm::data {
 
-/// How a data file's questions were encoded. Nothing is cut or dropped silently.
+/// Of the conversations of a data set that have samples.
+struct ConversationFigures {
+  ConversationFigures() = default;
+  /// Of a record, by its samples; there is one at least.
+  explicit ConversationFigures(const std::vector<text::LabelledPrompt>& samples);
+  void add(const ConversationFigures& more);
+
+  std::int64_t conversations = 0;
+  std::int64_t unrolled = 0;   ///< those that make several samples
+  std::int64_t rewritten = 0;  ///< of these: the template writes earlier turns differently later on
+  std::int64_t apart = 0;      ///< of these: a prompt alone has other token ids than in the whole
+};
+
+/// How a data file's records were encoded. Nothing is cut or dropped silently.
 struct DatasetReport {
   std::string name;      ///< the file
   bool records = false;  ///< prompts and completions; else questions about contexts
@@ -29,35 +41,26 @@ struct DatasetReport {
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
   std::int64_t duplicates = 0;  ///< samples that have the tokens of one before them
+  ConversationFigures chat;
   text::PromptLimits limits;
-  std::vector<std::int64_t> unfit;  ///< indices of questions that fit in no sample: skipped
 
+  /// Counts a sample, apart from `chat`.
+  void add(const text::LabelledPrompt& sample);
   /// "; 2 bad samples skipped"; empty where there are none.
   [[nodiscard]] std::string skipped_text() const;
   /// One sentence for people, without a line end.
   [[nodiscard]] std::string sentence() const;
 };
 
-/// What training needs of a data file.
-struct TokenizedFile {
-  Samples samples;
-  DatasetReport report;
-};
-
-/// What evaluation needs of one: `samples[i]` is `file.questions[i]` with its first answer.
+/// What evaluation needs of a data file. Nothing of its records is held.
 struct Dataset {
-  text::QuestionFile file;
   Samples samples;
   DatasetReport report;
+  std::vector<text::BadSample> skipped;
+  /// The record of a sample, read when it is asked for, without its context; a conversation's has
+  /// neither question nor answers. Throws sherd::Error(StorageIo).
+  std::function<text::Question(std::size_t sample)> record;
 };
-
-/// The questions of a data set, or those that `limit` leaves of the good ones. Throws sherd::Error
-/// as parse_data_file() does.
-text::QuestionFile questions_of(const DataFile& file, const Limit& limit);
-/// Those that have samples, in their order, where the set's tokens are told by `report`: what did
-/// not fit is in `skipped`, or refused, as its policy is.
-text::QuestionFile questions_of(const DataFile& file, const Limit& limit,
-                                const DatasetReport& report, const text::PromptEncoder& encoder);
 
 /// A question with its first answer. Throws sherd::Error BadData if it does not fit.
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
@@ -67,22 +70,5 @@ text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t
 /// sherd::Error BadData if it does not fit, or its conversation cannot be learned.
 std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
                                                  const text::PromptEncoder& encoder);
-
-/// Told now and then, by several threads, how many of a file's questions are encoded.
-using OnEncoded = std::function<void(std::int64_t done, std::int64_t total)>;
-
-/// Encodes questions of `file`, each with its first answer, on as many threads as there are cores
-/// to use. What does not fit in the limits is left out where the file's policy allows it. Cost:
-/// about 0.3 ms a question and thread. Memory: 5 bytes a token and 20 a sample. Throws sherd::Error
-/// BadData, naming the questions, if some do not fit and may not be skipped, and if none fits.
-TokenizedFile tokenize(const text::QuestionFile& questions, const DataFile& file,
-                       const text::PromptEncoder& encoder, const OnEncoded& on_encoded = {});
-
-/// `questions_of` and `tokenize`.
-Dataset load_dataset(const DataFile& file, const text::PromptEncoder& encoder,
-                     const Limit& limit = {}, const OnEncoded& on_encoded = {});
-/// The same of a file that is still to be read.
-Dataset load_dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                     const Limit& limit = {});
 
 }  // namespace llm::data

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
+#include <numeric>
 
 #include "llm/data/sampler.h"
 
@@ -48,20 +50,24 @@ Rows Rows::one_each(std::int64_t samples) {
 Rows Rows::first_fit(const Samples& samples, std::int64_t capacity_tokens, std::uint64_t seed) {
   const auto count = static_cast<std::int64_t>(samples.size());
   const std::vector<std::int64_t> order = epoch_order(count, seed, kPackingOrder);
-  std::vector<std::vector<std::int64_t>> packed;
+  std::vector<std::int64_t> row_of;  // of each sample, in that order
+  Rows rows;
+  rows.begins_ = {0};
   Room room(samples.size(), capacity_tokens);
   for (const std::int64_t sample : order) {
     const std::int64_t tokens = samples.length(static_cast<std::size_t>(sample));
     const std::size_t row = room.take(std::min(tokens, capacity_tokens));
-    packed.resize(std::max(packed.size(), row + 1));
-    packed[row].push_back(sample);
+    row_of.push_back(static_cast<std::int64_t>(row));
+    rows.begins_.resize(std::max(rows.begins_.size(), row + 2));
+    ++rows.begins_[row + 1];  // how many it has, for now
   }
-  Rows rows;
-  rows.size_ = static_cast<std::int64_t>(packed.size());
-  rows.begins_ = {0};
-  for (const std::vector<std::int64_t>& row : packed) {
-    rows.samples_.insert(rows.samples_.end(), row.begin(), row.end());
-    rows.begins_.push_back(static_cast<std::int64_t>(rows.samples_.size()));
+  rows.size_ = std::ssize(rows.begins_) - 1;
+  std::partial_sum(rows.begins_.begin(), rows.begins_.end(), rows.begins_.begin());
+  std::vector<std::int64_t> next(rows.begins_.begin(), rows.begins_.end() - 1);
+  rows.samples_.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t place = next[static_cast<std::size_t>(row_of[i])]++;
+    rows.samples_[static_cast<std::size_t>(place)] = order[i];
   }
   return rows;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Tokenized samples, in memory or in a mapped file.
+// Tokenized samples.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +31,8 @@ struct Sample {
   [[nodiscard]] std::span<const text::TokenId> prompt() const;
 };
 
-/// Where samples are kept: in memory, in a mapped store, or in a mixture of others. May be read by
-/// several threads at once.
+/// Where samples are kept: in a mapped store, or in a mixture of others. May be read by several
+/// threads at once.
 class SampleSource {
  public:
   SampleSource() = default;
@@ -55,8 +55,6 @@ class SampleSource {
 class Samples {
  public:
   Samples() = default;
-  /// Copies the ids. Memory: 5 bytes per token and 20 per sample.
-  explicit Samples(const std::vector<text::LabelledPrompt>& prompts);
   explicit Samples(std::shared_ptr<const SampleSource> source) : source_(std::move(source)) {}
 
   [[nodiscard]] std::size_t size() const { return source_ ? source_->size() : 0; }

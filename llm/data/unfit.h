@@ -1,21 +1,18 @@
 #pragma once
-// Questions that fit in no sample, as the bad samples that they are.
+// Records that fit in no sample, as the bad samples that they are.
 
-#include <cstdint>
-#include <vector>
+#include <cstddef>
+#include <string>
 
 #include "llm/data/data_file.h"
-#include "llm/text/prompt.h"
+#include "llm/text/bad_sample.h"
+#include "llm/text/questions.h"
 
 namespace llm::data {
 
-/// What is bad of a data set: the skipped of `questions`, and those of them at the indices `unfit`,
-/// with where they stand and why they do not fit. Throws sherd::Error(BadData) that tells them
-/// where the set's policy does not allow to skip them, or not so many. Cost: encodes what is told,
-/// and reads SQuAD's JSON once more.
-[[nodiscard]] std::vector<text::BadSample> with_unfit(const text::QuestionFile& questions,
-                                                      const std::vector<std::int64_t>& unfit,
-                                                      const DataFile& file,
-                                                      const text::PromptEncoder& encoder);
+/// A record of `file` that fits in no sample, with where it stands and its bytes. Cost: reads the
+/// file up to the record; of SQuAD its JSON once more.
+[[nodiscard]] text::BadSample unfit_sample(const text::Question& record, const DataFile& file,
+                                           const std::string& why);
 
 }  // namespace llm::data

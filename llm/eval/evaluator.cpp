@@ -46,16 +46,14 @@ std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
 // answer is that one.
 text::Question question_of(const data::Dataset& dataset, std::size_t index,
                            const text::Tokenizer& tokenizer) {
-  const std::vector<text::Question>& all = dataset.file.questions;
-  if (index < all.size() && !all[index].conversation) {
-    return all[index];
+  text::Question question = dataset.record(index);
+  if (!question.answers.empty()) {
+    return question;
   }
   const data::Sample sample = dataset.samples[index];
   const auto begin = sample.supervised.begin() + std::ssize(sample.prompt());
   const auto tokens = std::find(begin, sample.supervised.end(), std::uint8_t{0}) - begin;
   const auto answer = sample.ids.subspan(sample.prompt().size(), static_cast<std::size_t>(tokens));
-  text::Question question;
-  question.id = index < all.size() ? all[index].id : "";
   question.question = tokenizer.decode(sample.prompt(), false);
   question.answers.push_back({.text = tokenizer.decode(answer)});
   return question;
@@ -118,7 +116,13 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   for (std::int64_t round = 0; round < rounds; ++round) {
     const auto indices = dealt(samples, options.batch, round, world);
     data::Batch batch;
-    options.alone([&] { batch = data::collate(dataset.samples, indices); });
+    std::vector<text::Question> questions;
+    options.alone([&] {
+      batch = data::collate(dataset.samples, indices);
+      for (const std::int64_t index : options.generate ? indices : std::vector<std::int64_t>()) {
+        questions.push_back(question_of(dataset, static_cast<std::size_t>(index), tokenizer));
+      }
+    });
     if (any_stop_requested(world, options.stop_requested)) {
       return std::nullopt;
     }
@@ -136,9 +140,8 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
       }
       predictions.emplace_back();
       for (size_t i = 0; i < indices.size(); ++i) {
-        const auto question = question_of(dataset, static_cast<size_t>(indices[i]), tokenizer);
         predictions.back().push_back(
-            prediction_of(question, tokenizer.decode((*written)[i]), score));
+            prediction_of(questions[i], tokenizer.decode((*written)[i]), score));
       }
     }
   }

@@ -35,29 +35,10 @@ std::size_t batches_of(const PrepareOptions& options, std::size_t threads) {
                                  4 * threads);
 }
 
-// As the bad sample that it is, in places of the source.
-text::BadSample unfit_of(const ParsedBatch& batch, std::size_t index,
-                         const text::PromptEncoder& encoder) {
-  data::DataFile file = {batch.file->name, {}, batch.file->sha256, batch.file->reading, ""};
-  text::QuestionFile one;
-  one.files = batch.questions->files;
-  one.contexts = {""};
-  text::Question question = batch.questions->questions[index];
-  if (!question.is_record()) {
-    one.contexts = {batch.questions->contexts[question.context]};
-    question.context = 0;
-  }
-  file.files = {batch.file->files[question.file]};
-  question.file = 0;
-  one.questions = {std::move(question)};
-  file.reading.bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()};
-  return std::move(data::with_unfit(one, {0}, file, encoder).front());
-}
-
 }  // namespace
 
-ChosenRecords::ChosenRecords(const Source& source, const data::Limit& limit, std::size_t threads) {
-  if (limit.samples == 0) {
+DrawnRecords::DrawnRecords(const Source& source, const data::Limit& limit, std::size_t threads) {
+  if (limit.samples == 0 || !limit.random) {
     return;
   }
   const std::unique_ptr<RecordSource> records = records_of(source, {});
@@ -79,9 +60,7 @@ ChosenRecords::ChosenRecords(const Source& source, const data::Limit& limit, std
   while (!counts.is_empty()) {
     add_oldest();
   }
-  all_ = limit.samples >= total;
-  first_ = limit.samples;
-  if (!all_ && limit.random) {
+  if (limit.samples < total) {
     drawn_.resize(static_cast<std::size_t>(total));
     for (const std::size_t index :
          data::subset(drawn_.size(), static_cast<std::size_t>(limit.samples), limit.seed)) {
@@ -90,12 +69,9 @@ ChosenRecords::ChosenRecords(const Source& source, const data::Limit& limit, std
   }
 }
 
-bool ChosenRecords::has(const Cursor& cursor, std::int64_t record_of_batch) const {
-  if (all_) {
-    return true;
-  }
-  const std::int64_t record = before_[static_cast<std::size_t>(cursor.batch)] + record_of_batch;
-  return drawn_.empty() ? record < first_ : drawn_[static_cast<std::size_t>(record)];
+bool DrawnRecords::has(const Cursor& cursor, std::int64_t record_of_batch) const {
+  return drawn_.empty() || drawn_[static_cast<std::size_t>(
+                               before_[static_cast<std::size_t>(cursor.batch)] + record_of_batch)];
 }
 
 EncodingPass::EncodingPass(const Source& source, const text::PromptEncoder& encoder,
@@ -106,10 +82,19 @@ EncodingPass::EncodingPass(const Source& source, const text::PromptEncoder& enco
       encoder_(encoder),
       options_(options),
       lock_(lock),
-      writer_(
-          folder, options.block_bytes,
-          options.at_point ? options.at_point : [](const char* /*point*/) {}),
+      writer_(folder, options.block_bytes,
+              [lock, &options](const char* point) {
+                if (lock != nullptr) {
+                  lock->require_held();
+                }
+                if (options.at_point) {
+                  options.at_point(point);
+                }
+              }),
       threads_(threads_of(options)),
+      most_records_(options.limit.samples > 0 && !options.limit.random
+                        ? options.limit.samples
+                        : std::numeric_limits<std::int64_t>::max()),
       bad_(source.file.name, source.file.reading.bad) {
   report_.limits = encoder.limits();
   resume();
@@ -126,27 +111,25 @@ void EncodingPass::resume() {
   next_item_ = state.at("next");
   continues_ = true;
   is_complete_ = next_item_ < 0;
-  records_ = state.at("records");
   good_ = state.at("good");
   others_ = state.at("others");
   report_ = report_of(state.at("report"));
   bad_ = text::BadSamples(source_.file.name, source_.file.reading.bad,
-                          bad_samples_of(state.at("bad")));
+                          bad_samples_of(state.at("bad"), source_.file));
   bad_.add_untold(state.at("bad_count").get<std::int64_t>() - bad_.count());
 }
 
 std::string EncodingPass::state(const Cursor& cursor, std::int64_t next) const {
   return dumped({{"cursor", {cursor.batch, cursor.file, cursor.byte, cursor.number}},
                  {"next", next},
-                 {"records", records_},
                  {"good", good_},
                  {"others", others_},
                  {"report", json_of(report_)},
-                 {"bad", json_of(bad_.kept())},
+                 {"bad", json_of(bad_.kept(), source_.file)},
                  {"bad_count", bad_.count()}});
 }
 
-EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const ChosenRecords& chosen) const {
+EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const DrawnRecords& drawn) const {
   ParsedBatch parsed = batch.parse();
   EncodedBatch made;
   made.cursor = batch.cursor;
@@ -156,21 +139,24 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const ChosenRecords
   made.others = parsed.others;
   made.are_records = made.good > 0 && parsed.questions->questions[parsed.begin].is_record();
   for (std::size_t i = parsed.begin; i < parsed.end && !parses_only_; ++i) {
-    if (!chosen.has(batch.cursor, static_cast<std::int64_t>(i - parsed.begin))) {
+    const auto record = static_cast<std::int64_t>(i - parsed.begin);
+    if (!drawn.has(batch.cursor, record)) {
       continue;
     }
-    const std::int64_t record = made.chosen++;
+    const text::Question& question = parsed.questions->questions[i];
     try {
-      const std::string text =
-          options_.keeps_records ? text_of(parsed.questions->questions[i]) : std::string();
-      for (text::LabelledPrompt& prompt : encode_(*parsed.questions, i)) {
-        made.items.push_back({record, std::move(prompt), text, std::nullopt});
+      const std::string text = options_.keeps_records ? text_of(question) : std::string();
+      std::vector<text::LabelledPrompt> samples = encode_(*parsed.questions, i);
+      data::ConversationFigures chat(samples);
+      for (text::LabelledPrompt& prompt : samples) {
+        made.items.push_back({record, std::move(prompt), text, std::exchange(chat, {})});
       }
     } catch (const sherd::Error& error) {
       if (error.code() != sherd::ExitCode::BadData) {
         throw;
       }
-      made.items.push_back({record, {}, {}, unfit_of(parsed, i, encoder_)});
+      made.items.push_back(
+          {.record = record, .unfit = data::unfit_sample(question, *parsed.file, error.what())});
     }
   }
   return made;
@@ -185,12 +171,12 @@ void EncodingPass::run() {
 }
 
 void EncodingPass::encode_all() {
-  const ChosenRecords chosen(source_, options_.limit, threads_);
+  const DrawnRecords drawn(source_, options_.limit, threads_);
   const std::unique_ptr<RecordSource> records = records_of(source_, begin_);
   OrderedWork<EncodedBatch> work(threads_, batches_of(options_, threads_));
   for (auto next = records->next(); next || !work.is_empty();) {
     if (next && !work.is_full()) {
-      work.give([this, &chosen, batch = *next] { return encoded(batch, chosen); });
+      work.give([this, &drawn, batch = *next] { return encoded(batch, drawn); });
       next = records->next();
       continue;
     }
@@ -219,8 +205,13 @@ void EncodingPass::consume(EncodedBatch batch) {
   if (!continues_) {
     add_faults(batch);
   }
+  const std::int64_t first = good_ - batch.good;
   for (auto i = static_cast<std::size_t>(next_item_); i < batch.items.size() && !faults_; ++i) {
     const EncodedBatch::Item& item = batch.items[i];
+    const std::int64_t record = first + item.record;
+    if (record >= most_records_) {
+      break;
+    }
     if (item.unfit) {
       add_unfit(item);
       continue;
@@ -228,11 +219,12 @@ void EncodingPass::consume(EncodedBatch batch) {
     if (!source_.file.reading.bad.skip && bad_.count() > 0) {
       continue;  // it will be refused; a later pass that may skip them begins before the first
     }
-    writer_.add(item.prompt, item.text,
+    writer_.add(item.prompt, record, item.text,
                 [&] { return state(batch.cursor, static_cast<std::int64_t>(i)); });
-    count(item.prompt);
+    report_.add(item.prompt);
+    report_.chat.add(item.chat);
   }
-  records_ += batch.chosen;
+  parses_only_ = parses_only_ || good_ >= most_records_;
   next_item_ = 0;
   continues_ = false;
 }
@@ -256,20 +248,7 @@ void EncodingPass::add_faults(EncodedBatch& batch) {
   }
 }
 
-void EncodingPass::count(const text::LabelledPrompt& prompt) {
-  const auto tokens = static_cast<std::int64_t>(prompt.ids.size());
-  report_.samples += 1;
-  report_.tokens += tokens;
-  report_.supervised_tokens +=
-      std::count(prompt.supervised.begin(), prompt.supervised.end(), std::uint8_t{1});
-  report_.longest_tokens = std::max(report_.longest_tokens, tokens);
-  report_.contexts_cut += prompt.context_was_cut ? 1 : 0;
-  report_.answers_cut += prompt.answer_was_cut ? 1 : 0;
-  report_.answers_outside += prompt.answer_is_outside ? 1 : 0;
-}
-
 void EncodingPass::add_unfit(const EncodedBatch::Item& item) {
-  report_.unfit.push_back(records_ + item.record);
   text::BadSample sample = *item.unfit;
   const std::string content = std::exchange(sample.content, {});
   bad_.add(std::move(sample), content);
@@ -287,10 +266,12 @@ void EncodingPass::require_samples() {
     data::refuse_empty_side(source_.file, others_);
   }
   if (good_ == 0) {
+    const std::string unit =
+        source_.file.reading.format == config::DataFormat::Parquet ? "row" : "record";
     throw sherd::Error(sherd::ExitCode::BadData,
-                       bad_.count() == 0 ? fmt::format("{}: contains no records", name)
-                                         : fmt::format("{}: contains no good record; the first: {}",
-                                                       name, bad_.first().text()));
+                       bad_.count() == 0 ? fmt::format("{}: contains no {}s", name, unit)
+                                         : fmt::format("{}: contains no good {}; the first: {}",
+                                                       name, unit, bad_.first().text()));
   }
   if (!source_.file.reading.bad.skip && bad_.count() > 0) {
     static_cast<void>(std::move(bad_).skipped());
@@ -304,7 +285,8 @@ void EncodingPass::require_samples() {
 
 void EncodingPass::publish(const std::filesystem::path& path) {
   report_.skipped = bad_.count();
-  writer_.publish(path, dumped({{"report", json_of(report_)}, {"skipped", json_of(bad_.kept())}}));
+  writer_.publish(path, dumped({{"report", json_of(report_)},
+                                {"skipped", json_of(bad_.kept(), source_.file)}}));
 }
 
 }  // namespace llm::inputs

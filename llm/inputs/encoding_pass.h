@@ -22,33 +22,31 @@ namespace llm::inputs {
 struct EncodedBatch {
   /// A sample, or why a record yields none.
   struct Item {
-    std::int64_t record = 0;  ///< of the chosen ones of the batch
-    text::LabelledPrompt prompt;
-    std::string text;
-    std::optional<text::BadSample> unfit;
+    std::int64_t record = 0;  ///< of the batch's good ones
+    text::LabelledPrompt prompt = {};
+    std::string text = {};
+    data::ConversationFigures chat = {};  ///< of a record with its first sample
+    std::optional<text::BadSample> unfit = {};
   };
   Cursor cursor;
   std::int64_t done = 0;
   std::int64_t good = 0;     ///< records without faults
   std::int64_t others = 0;   ///< records of the other side
-  std::int64_t chosen = 0;   ///< of them
   bool are_records = false;  ///< else questions about contexts
   std::vector<text::BadSample> skipped;
   std::vector<Item> items;
 };
 
-/// Which of a source's good records are used.
-class ChosenRecords {
+/// Which of a source's good records are used where they are drawn.
+class DrawnRecords {
  public:
-  /// Reads the source where records are to be counted.
-  ChosenRecords(const Source& source, const data::Limit& limit, std::size_t threads);
+  /// Reads the source where records are drawn: which ones depends on how many there are.
+  DrawnRecords(const Source& source, const data::Limit& limit, std::size_t threads);
   [[nodiscard]] bool has(const Cursor& cursor, std::int64_t record_of_batch) const;
 
  private:
-  bool all_ = true;
-  std::int64_t first_ = 0;            // so many are used, if they are not drawn
-  std::vector<bool> drawn_;           // [records]
-  std::vector<std::int64_t> before_;  // records before each batch; empty: its cursor tells
+  std::vector<bool> drawn_;           // [records]; empty: all
+  std::vector<std::int64_t> before_;  // records before each batch
 };
 
 /// Encodes a source from where an earlier pass ended. One thread runs it.
@@ -64,10 +62,9 @@ class EncodingPass {
  private:
   void resume();
   void encode_all();
-  [[nodiscard]] EncodedBatch encoded(const RecordBatch& batch, const ChosenRecords& chosen) const;
+  [[nodiscard]] EncodedBatch encoded(const RecordBatch& batch, const DrawnRecords& drawn) const;
   void consume(EncodedBatch batch);
   void add_faults(EncodedBatch& batch);
-  void count(const text::LabelledPrompt& prompt);
   void add_unfit(const EncodedBatch::Item& item);
   void refuse_faults_of_file();
   void require_samples();
@@ -85,10 +82,10 @@ class EncodingPass {
   std::int64_t next_item_ = 0;             // of that batch
   bool continues_ = false;                 // in a batch whose faults are counted
   bool is_complete_ = false;               // an earlier pass has encoded everything
-  std::int64_t records_ = 0;               // chosen, before the batch that is consumed
-  std::int64_t good_ = 0;                  // the same, without faults
+  std::int64_t most_records_;              // the first so many are used, if none are drawn
+  std::int64_t good_ = 0;                  // records without faults, with the batch's
   std::int64_t others_ = 0;                // the same, of the other side
-  std::atomic<bool> parses_only_ = false;  // the data will be refused
+  std::atomic<bool> parses_only_ = false;  // the data will be refused, or enough is encoded
   data::DatasetReport report_;
   text::BadSamples bad_;
   std::unique_ptr<text::BadSamples> faults_;  // of a file, which may not be skipped

@@ -18,15 +18,6 @@ namespace files = sherd::files;
 constexpr std::int64_t kKilobyte = 1000;
 constexpr std::int64_t kBatchBytes = std::int64_t{256} << 10;
 
-// As data::parse_data_file() names records of several files.
-void name_file(text::QuestionFile& questions, const std::string& path, std::size_t number) {
-  const std::string name = std::filesystem::path(path).filename().string();
-  for (text::Question& question : questions.questions) {
-    question.id += " of " + name;
-    question.file = number;
-  }
-}
-
 // Lines that lie together in a file.
 struct Lines {
   std::string bytes;
@@ -48,12 +39,7 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFil
   for (text::Question& question : records.questions) {
     question.begin_byte += lines.cursor.byte;
     question.end_byte += lines.cursor.byte;
-  }
-  if (source->files.size() > 1) {
-    for (const data::NamedBytes& one : source->files) {
-      records.files.push_back(one.name);
-    }
-    name_file(records, file.name, number);
+    question.file = number;
   }
   batch.others = data::keep_side(records, source->reading);
   batch.end = records.questions.size();
@@ -126,13 +112,12 @@ class LineSource final : public RecordSource {
     }
   }
 
-  // Refuses a file that holds an array, as parse_jsonl() does.
+  // Refuses a file that holds an array, as read_records() does.
   void refuse_array(const std::string& bytes) const {
     const std::size_t end = bytes.find_first_not_of(" \t\r\n\xef\xbb\xbf");
     if (end != std::string::npos && bytes[end] == '[') {
-      static_cast<void>(text::parse_jsonl(bytes.substr(0, end + 1),
-                                          source_->files[static_cast<std::size_t>(next_.file)].name,
-                                          source_->reading.columns, source_->reading.bad));
+      static_cast<void>(text::read_records(
+          {source_->files[static_cast<std::size_t>(next_.file)].name, bytes}, {}));
     }
   }
 

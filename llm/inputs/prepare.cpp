@@ -1,8 +1,8 @@
 #include "llm/inputs/prepare.h"
 
-#include <atomic>
+#include <chrono>
 #include <cstdlib>
-#include <optional>
+#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -12,8 +12,8 @@
 
 #include "files/cache_folder.h"
 #include "files/folder.h"
+#include "files/output.h"
 #include "files/sha256.h"
-#include "launch/spinning.h"
 #include "llm/data/subset.h"
 #include "llm/inputs/encoding_pass.h"
 #include "llm/inputs/store_lock.h"
@@ -29,11 +29,11 @@ namespace fs = std::filesystem;
 namespace files = sherd::files;
 using nlohmann::json;
 
-Prepared prepared(std::shared_ptr<const TokenStore> store, const std::string& name) {
+Prepared prepared(std::shared_ptr<const TokenStore> store, const Source& source) {
   const json report = json::parse(store->report());
   Prepared found{std::move(store), report_of(report.at("report")),
-                 bad_samples_of(report.at("skipped")), "", false};
-  found.report.name = name;
+                 bad_samples_of(report.at("skipped"), source.file), "", false};
+  found.report.name = source.file.name;
   return found;
 }
 
@@ -49,13 +49,56 @@ void require_allowed(const Prepared& found, const Source& source) {
 // Makes the store in `folder`, and gives it the name `path`.
 void make(const Source& source, const text::PromptEncoder& encoder, const PrepareOptions& options,
           const fs::path& folder, const fs::path& path, StoreLock* lock) {
-  EncodingPass pass(source, encoder, options, folder, lock);
-  pass.run();
-  if (lock != nullptr) {
-    lock->require_held();
+  try {
+    EncodingPass pass(source, encoder, options, folder, lock);
+    pass.run();
+    pass.publish(path);
+  } catch (const std::exception&) {
+    if (lock != nullptr) {
+      lock->require_held();  // who took it over removed what was written here
+    }
+    throw;
   }
-  pass.publish(path);
 }
+
+// Why a process refused the data: those that waited for it would find the same. A note of a start
+// before this one is not believed.
+class Refusal {
+ public:
+  Refusal(fs::path path, const Source& source)
+      : path_(std::move(path)),
+        policy_{source.file.reading.bad.skip, source.file.reading.bad.most_skipped},
+        before_(note()) {}
+
+  /// Throws what another process was refused with meanwhile.
+  void throw_new() const {
+    const json found = note();
+    if (found != before_ && found.is_object() && found.at("policy") == policy_) {
+      throw sherd::Error(sherd::ExitCode::BadData, found.at("message").get<std::string>());
+    }
+  }
+  void write(const std::string& message) const {
+    const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+    try {
+      files::write_file(
+          path_.string(),
+          dumped(
+              {{"policy", policy_}, {"message", message}, {"time", now}, {"process", ::getpid()}}));
+    } catch (const sherd::Error&) {
+      // The others find out by themselves.
+    }
+  }
+
+ private:
+  [[nodiscard]] json note() const {
+    std::ifstream file(path_);
+    return file ? json::parse(file, nullptr, false) : json();
+  }
+
+  fs::path path_;
+  json policy_;
+  json before_;
+};
 
 Prepared made_in(const fs::path& folder, const Source& source, const text::PromptEncoder& encoder,
                  const PrepareOptions& options, const std::string& key) {
@@ -70,8 +113,9 @@ Prepared made_in(const fs::path& folder, const Source& source, const text::Promp
   const fs::path lock_path = folder / (key + ".lock");
   const bool is_clean = !fs::exists(partial, error) && !fs::exists(lock_path, error);
   if (is_done() && is_clean) {
-    return prepared(store, source.file.name);
+    return prepared(store, source);
   }
+  const Refusal refusal(partial / "refused", source);
   fs::create_directories(folder, error);
   const auto waits = [&](const std::string& progress) {
     if (options.on_wait) {
@@ -80,14 +124,24 @@ Prepared made_in(const fs::path& folder, const Source& source, const text::Promp
   };
   StoreLock lock(lock_path, is_done, waits);
   const bool makes = lock.is_held() && !is_done();
+  if (makes) {
+    refusal.throw_new();
+  }
   if (lock.is_held() && (lock.was_taken_over() || !makes)) {
     files::remove_folder(partial.string());  // a killed writer left it, or one that may still live
   }
   if (makes) {
-    make(source, encoder, options, partial, path, &lock);
+    try {
+      make(source, encoder, options, partial, path, &lock);
+    } catch (const sherd::Error& refused) {
+      if (refused.code() == sherd::ExitCode::BadData) {
+        refusal.write(refused.what());
+      }
+      throw;
+    }
     store = TokenStore::open(path);
   }
-  Prepared found = prepared(store, source.file.name);
+  Prepared found = prepared(store, source);
   found.was_made = makes;
   return found;
 }
@@ -107,7 +161,7 @@ Prepared made_for_this_process(const Source& source, const text::PromptEncoder& 
     fs::remove_all(folder, ignored);
   });
   make(source, encoder, options, folder / "partial", folder / "store", nullptr);
-  Prepared found = prepared(TokenStore::open(folder / "store"), source.file.name);
+  Prepared found = prepared(TokenStore::open(folder / "store"), source);
   found.was_made = true;
   return found;
 }
@@ -180,13 +234,13 @@ fs::path digest_folder(const fs::path& stores) {
   return stores.empty() ? fs::path() : files::cache_folder("sources");
 }
 
-text::QuestionFile records_in(const TokenStore& store) {
-  text::QuestionFile records;
-  records.contexts.emplace_back();
-  for (std::size_t i = 0; i < store.size(); ++i) {
-    records.questions.push_back(question_of(store.text(i)));
-  }
-  return records;
+data::Dataset dataset_of(Prepared found, const Source& source) {
+  return {data::Samples(found.store), std::move(found.report), std::move(found.skipped),
+          [store = found.store, files = source.file.files](std::size_t sample) {
+            text::Question record = question_of(store->text(sample));
+            record.id = data::place_of(record, files);
+            return record;
+          }};
 }
 
 }  // namespace llm::inputs

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llm/data/dataset.h"
+#include "llm/data/subset.h"
 #include "llm/inputs/source.h"
 #include "llm/inputs/store_layout.h"
 #include "llm/inputs/token_store.h"
@@ -57,8 +58,9 @@ struct Prepared {
 
 /// Returns the store of the source. Makes it if there is none: records are read in order and
 /// encoded on all cores, in bounded memory. A process that is killed loses one block at most. Of
-/// several processes one makes the store, and the others wait. Throws sherd::Error as
-/// data::load_dataset().
+/// several processes one makes the store, and the others wait; where it refuses the data, they
+/// refuse it at once with its message. Throws sherd::Error as records_of(), and BadData, naming the
+/// records, if some are bad or fit in no sample and may not be skipped, and if none is left.
 [[nodiscard]] Prepared prepare(const Source& source, const text::PromptEncoder& encoder,
                                const PrepareOptions& options);
 
@@ -68,7 +70,7 @@ struct Prepared {
 /// stores; empty: nowhere.
 [[nodiscard]] std::filesystem::path digest_folder(const std::filesystem::path& stores);
 
-/// The records of a store that keeps them, one for each sample.
-[[nodiscard]] text::QuestionFile records_in(const TokenStore& store);
+/// What evaluation needs of a source whose store keeps records.
+[[nodiscard]] data::Dataset dataset_of(Prepared found, const Source& source);
 
 }  // namespace llm::inputs

@@ -29,12 +29,12 @@ std::int64_t streamed_bytes(const text::Question& question) {
   return bytes;
 }
 
-// Records of a format that is parsed as a whole.
+// Questions about contexts, whose files are parsed as a whole.
 class WholeSource final : public RecordSource {
  public:
   WholeSource(const Source& source, const Cursor& begin)
       : file_(std::make_shared<data::DataFile>(whole_file(source))), next_(begin) {
-    text::QuestionFile all = data::parse_data_file(*file_);
+    text::QuestionFile all = data::parse_questions(*file_);
     skipped_ = std::exchange(all.skipped, {});
     questions_ = std::make_shared<text::QuestionFile>(std::move(all));
   }
@@ -113,12 +113,6 @@ class RecordStream final : public RecordSource {
   // Up to the end of the file, whose faults then stand in `skipped`.
   text::QuestionFile read_some(std::vector<text::BadSample>& skipped) {
     text::QuestionFile some;
-    const bool are_several = source_->files.size() > 1;
-    for (const data::NamedBytes& file : source_->files) {
-      if (are_several) {
-        some.files.push_back(file.name);
-      }
-    }
     for (std::int64_t bytes = 0;
          std::ssize(some.questions) < kBatchRecords && bytes < kMostStreamedBytes;) {
       std::optional<text::Question> question = reader_->next();
@@ -134,10 +128,7 @@ class RecordStream final : public RecordSource {
       if (!are_placed_) {
         question->begin_byte = question->end_byte = 0;
       }
-      if (are_several) {
-        question->id += " of " + std::filesystem::path(name()).filename().string();
-        question->file = static_cast<std::size_t>(next_.file);
-      }
+      question->file = static_cast<std::size_t>(next_.file);
       some.questions.push_back(std::move(*question));
       ++next_.number;
       ++done_;
@@ -151,6 +142,18 @@ class RecordStream final : public RecordSource {
   bool are_placed_ = true;  // compressed bytes have no places
   std::int64_t done_ = 0;
 };
+
+// A record with its context.
+text::QuestionFile single(const ParsedBatch& batch, std::size_t index) {
+  text::QuestionFile one;
+  text::Question& record = one.questions.emplace_back(batch.questions->questions[index]);
+  if (!record.is_record()) {
+    one.contexts = {batch.questions->contexts[record.context]};
+    record.context = 0;
+  }
+  record.id = data::place_of(record, batch.file->files);
+  return one;
+}
 
 // Whether all files hold JSON lines as they are.
 bool are_lines(const Source& source) {
@@ -166,13 +169,34 @@ bool are_lines(const Source& source) {
 }  // namespace
 
 std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin) {
-  if (data::is_read_whole(source.file.reading.format)) {
+  if (source.file.are_questions) {
     return std::make_unique<WholeSource>(source, begin);
   }
   if (are_lines(source)) {
     return lines_of(source, begin);
   }
   return std::make_unique<RecordStream>(source, begin);
+}
+
+std::map<std::int64_t, text::QuestionFile> records_at(const Source& source,
+                                                      const std::set<std::int64_t>& numbers) {
+  std::map<std::int64_t, text::QuestionFile> found;
+  const std::unique_ptr<RecordSource> records = records_of(source, {});
+  std::int64_t first = 0;
+  while (found.size() < numbers.size()) {
+    const std::optional<RecordBatch> next = records->next();
+    if (!next) {
+      break;
+    }
+    const ParsedBatch batch = next->parse();
+    const auto end = first + static_cast<std::int64_t>(batch.end - batch.begin);
+    for (auto number = numbers.lower_bound(first); number != numbers.lower_bound(end); ++number) {
+      found[*number] = single(batch, batch.begin + static_cast<std::size_t>(*number - first));
+    }
+    first = end;
+  }
+  require_unchanged(source);
+  return found;
 }
 
 }  // namespace llm::inputs

@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,7 @@ struct ParsedBatch {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::vector<text::BadSample> skipped = {};
-  std::shared_ptr<const data::DataFile> file;  ///< with bytes where it is read as a whole
+  std::shared_ptr<const data::DataFile> file;  ///< with bytes of questions
   std::int64_t others = 0;                     ///< records of the other side
 };
 
@@ -57,7 +59,14 @@ class RecordSource {
 
 /// Opens a source at a cursor. JSON lines are parsed by many threads, other records by the reader;
 /// questions about contexts are read as a whole.
-/// Throws sherd::Error as data::read_data_file() and data::parse_data_file().
+/// Throws sherd::Error as data::read_data_file() and data::parse_questions().
 [[nodiscard]] std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin);
+
+/// Good records of the source's side by their numbers (TokenStore::record()), each in a file of its
+/// own with its context. Its id is its place, as data::place_of(). Reads the source up to the last
+/// of them. Throws as records_of(), and sherd::Error(BadData) if a file has changed since the
+/// source was opened.
+[[nodiscard]] std::map<std::int64_t, text::QuestionFile> records_at(
+    const Source& source, const std::set<std::int64_t>& numbers);
 
 }  // namespace llm::inputs

@@ -1,8 +1,8 @@
 #include "llm/inputs/store_report.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
-#include "llm/text/conversation.h"
+#include <nlohmann/json.hpp>
 
 namespace llm::inputs {
 
@@ -21,7 +21,9 @@ json json_of(const data::DatasetReport& report) {
           {"duplicates", report.duplicates},
           {"max_length_tokens", report.limits.max_length_tokens},
           {"max_answer_tokens", report.limits.max_answer_tokens},
-          {"unfit", report.unfit}};
+          {"chat",
+           {report.chat.conversations, report.chat.unrolled, report.chat.rewritten,
+            report.chat.apart}}};
 }
 
 data::DatasetReport report_of(const json& fields) {
@@ -37,14 +39,21 @@ data::DatasetReport report_of(const json& fields) {
   report.answers_outside = fields.at("answers_outside");
   report.duplicates = fields.at("duplicates");
   report.limits = {fields.at("max_length_tokens"), fields.at("max_answer_tokens")};
-  report.unfit = fields.at("unfit").get<std::vector<std::int64_t>>();
+  const json& chat = fields.at("chat");
+  report.chat.conversations = chat.at(0);
+  report.chat.unrolled = chat.at(1);
+  report.chat.rewritten = chat.at(2);
+  report.chat.apart = chat.at(3);
   return report;
 }
 
-json json_of(const std::vector<text::BadSample>& samples) {
+json json_of(const std::vector<text::BadSample>& samples, const data::DataFile& source) {
   json all = json::array();
   for (const text::BadSample& sample : samples) {
-    json one = {{"source", sample.source},
+    const auto file =
+        std::find_if(source.files.begin(), source.files.end(),
+                     [&](const data::NamedBytes& one) { return one.name == sample.source; });
+    json one = {{"file", file - source.files.begin()},
                 {"unit", sample.unit},
                 {"place", sample.place},
                 {"reason", sample.reason},
@@ -60,14 +69,16 @@ json json_of(const std::vector<text::BadSample>& samples) {
   return all;
 }
 
-std::vector<text::BadSample> bad_samples_of(const json& list) {
+std::vector<text::BadSample> bad_samples_of(const json& list, const data::DataFile& source) {
   std::vector<text::BadSample> samples;
   for (const auto& one : list) {
-    text::BadSample sample{.source = one.at("source"),
-                           .unit = one.at("unit"),
-                           .place = one.at("place"),
-                           .reason = one.at("reason"),
-                           .content = one.at("content")};
+    const std::size_t file = one.at("file");
+    text::BadSample sample{
+        .source = file < source.files.size() ? source.files[file].name : source.name,
+        .unit = one.at("unit"),
+        .place = one.at("place"),
+        .reason = one.at("reason"),
+        .content = one.at("content")};
     if (one.contains("line")) {
       sample.line = one.at("line").get<std::int64_t>();
     }
@@ -79,30 +90,17 @@ std::vector<text::BadSample> bad_samples_of(const json& list) {
   return samples;
 }
 
-namespace {
-
-std::string dumped_in_order(const nlohmann::ordered_json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-}  // namespace
-
 std::string text_of(const text::Question& question) {
   json answers = json::array();
   for (const text::Answer& answer : question.answers) {
     answers.push_back({answer.text, answer.begin_byte});
   }
-  json one = {{"id", question.id},
-              {"question", question.question},
-              {"answers", std::move(answers)},
-              {"record", question.is_record()},
-              {"unanswerable", question.unanswerable},
-              {"file", question.file}};
-  if (question.conversation) {  // as text: the order of its fields stays
-    one["messages"] = dumped_in_order(question.conversation->messages);
-    one["tools"] = dumped_in_order(question.conversation->tools);
-  }
-  return dumped(one);
+  return dumped({{"id", question.id},
+                 {"question", question.question},
+                 {"answers", std::move(answers)},
+                 {"record", question.is_record()},
+                 {"unanswerable", question.unanswerable},
+                 {"file", question.file}});
 }
 
 text::Question question_of(std::string_view text) {
@@ -118,13 +116,6 @@ text::Question question_of(std::string_view text) {
   }
   question.unanswerable = one.at("unanswerable");
   question.file = one.at("file");
-  if (one.contains("messages")) {
-    const auto part = [&](const char* name) {
-      return nlohmann::ordered_json::parse(one.at(name).get_ref<const std::string&>());
-    };
-    question.conversation = std::make_shared<const text::Conversation>(
-        text::Conversation{part("messages"), part("tools")});
-  }
   return question;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// What a store tells of its source, as JSON.
+// What a store tells of its source, as JSON. Files have numbers there: other processes may know
+// them by other names.
 
 #include <string>
 #include <string_view>
@@ -7,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "llm/data/data_file.h"
 #include "llm/data/dataset.h"
 #include "llm/text/bad_sample.h"
 #include "llm/text/questions.h"
@@ -17,10 +19,13 @@ namespace llm::inputs {
 /// Without the name.
 [[nodiscard]] data::DatasetReport report_of(const nlohmann::json& fields);
 
-[[nodiscard]] nlohmann::json json_of(const std::vector<text::BadSample>& samples);
-[[nodiscard]] std::vector<text::BadSample> bad_samples_of(const nlohmann::json& list);
+/// Bad samples of `source`.
+[[nodiscard]] nlohmann::json json_of(const std::vector<text::BadSample>& samples,
+                                     const data::DataFile& source);
+[[nodiscard]] std::vector<text::BadSample> bad_samples_of(const nlohmann::json& list,
+                                                          const data::DataFile& source);
 
-/// A record as evaluation needs it: without its context.
+/// A record as evaluation needs it: without its context, of a conversation its id alone.
 [[nodiscard]] std::string text_of(const text::Question& question);
 [[nodiscard]] text::Question question_of(std::string_view text);
 

@@ -83,6 +83,7 @@ struct StoreWriter::Pending {
   std::vector<std::uint64_t> hashes;
   std::vector<std::uint32_t> begins = {0};
   std::vector<std::uint32_t> text_begins = {0};
+  std::vector<std::int32_t> records;
   std::vector<text::TokenId> ids;
   std::vector<data::SampleCut> cuts;
   std::vector<std::uint8_t> marks;
@@ -91,8 +92,9 @@ struct StoreWriter::Pending {
   [[nodiscard]] std::size_t bytes() const {
     return BlockLayout(std::ssize(cuts), std::ssize(ids)).texts + texts.size();
   }
-  void add(const text::LabelledPrompt& prompt, std::string_view text) {
+  void add(const text::LabelledPrompt& prompt, std::int64_t record, std::string_view text) {
     hashes.push_back(hash_of(prompt));
+    records.push_back(static_cast<std::int32_t>(record));
     ids.insert(ids.end(), prompt.ids.begin(), prompt.ids.end());
     begins.push_back(static_cast<std::uint32_t>(ids.size()));
     cuts.push_back(data::cut_of(prompt));
@@ -106,6 +108,7 @@ struct StoreWriter::Pending {
     put(bytes, std::span(hashes));
     put(bytes, std::span(begins));
     put(bytes, std::span(text_begins));
+    put(bytes, std::span(records));
     put(bytes, std::span(ids));
     put(bytes, std::span(cuts));
     put(bytes, std::span(marks));
@@ -162,13 +165,13 @@ void StoreWriter::read_journal() {
   }
 }
 
-void StoreWriter::add(const text::LabelledPrompt& prompt, std::string_view text,
-                      const std::function<std::string()>& state) {
-  const std::size_t more = prompt.ids.size() * 5 + text.size() + 32;
+void StoreWriter::add(const text::LabelledPrompt& prompt, std::int64_t record,
+                      std::string_view text, const std::function<std::string()>& state) {
+  const std::size_t more = prompt.ids.size() * 5 + text.size() + 36;
   if (!pending_->cuts.empty() && pending_->bytes() + more > block_bytes_) {
     finish_block(state());
   }
-  pending_->add(prompt, text);
+  pending_->add(prompt, record, text);
   ++samples_;
 }
 
@@ -191,6 +194,15 @@ void StoreWriter::finish_block(const std::string& state) {
   *pending_ = Pending();
 }
 
+// Another process may have removed the file, or begun it anew.
+void StoreWriter::require_blocks(std::string_view mapped) const {
+  if (std::ssize(mapped) < end_) {
+    throw sherd::Error(
+        sherd::ExitCode::StorageIo,
+        (folder_ / "blocks").string() + ": another process has changed the file. Start again.");
+  }
+}
+
 std::int64_t StoreWriter::finish_blocks(const std::string& state) {
   if (!pending_->cuts.empty()) {
     finish_block(state);
@@ -198,6 +210,7 @@ std::int64_t StoreWriter::finish_blocks(const std::string& state) {
   constexpr std::int64_t kHashesAtOnce = std::int64_t{8} << 20;
   const auto passes = static_cast<std::uint64_t>(samples_ / kHashesAtOnce + 1);
   const files::MappedFile file((folder_ / "blocks").string());
+  require_blocks(file.bytes());
   std::int64_t duplicates = 0;
   for (std::uint64_t pass = 0; pass < passes; ++pass) {
     std::vector<std::uint64_t> hashes;
@@ -218,12 +231,16 @@ std::string StoreWriter::tail(const std::string& report) const {
   StoreTail head{std::ssize(blocks_), samples_, 0, std::ssize(report)};
   std::vector<std::int32_t> lengths;
   std::vector<std::int32_t> supervised;
+  std::vector<std::int32_t> records;
   const files::MappedFile file((folder_ / "blocks").string());
+  require_blocks(file.bytes());
   for (const StoreBlock& block : blocks_) {
     const char* bytes = file.bytes().data() + block.offset;
     const BlockLayout layout(block.samples, block.tokens);
     const auto* begins = reinterpret_cast<const std::uint32_t*>(bytes + layout.begins);
     const auto* marks = reinterpret_cast<const std::uint8_t*>(bytes + layout.marks);
+    const auto* numbers = reinterpret_cast<const std::int32_t*>(bytes + layout.records);
+    records.insert(records.end(), numbers, numbers + block.samples);
     for (std::int64_t i = 0; i < block.samples; ++i) {
       lengths.push_back(static_cast<std::int32_t>(begins[i + 1] - begins[i]));
       supervised.push_back(static_cast<std::int32_t>(
@@ -237,6 +254,7 @@ std::string StoreWriter::tail(const std::string& report) const {
   put(bytes, std::span<const StoreBlock>(blocks_));
   put(bytes, std::span<const std::int32_t>(lengths));
   put(bytes, std::span<const std::int32_t>(supervised));
+  put(bytes, std::span<const std::int32_t>(records));
   return bytes + report;
 }
 

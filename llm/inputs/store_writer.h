@@ -29,8 +29,9 @@ class StoreWriter {
   /// What the caller noted at the end of the last finished block; empty if there is none.
   [[nodiscard]] const std::string& state() const { return state_; }
   [[nodiscard]] std::int64_t samples() const { return samples_; }
-  /// Adds a sample. Where it begins a new block, `state` notes where the caller is before it.
-  void add(const text::LabelledPrompt& prompt, std::string_view text,
+  /// Adds a sample of a record. Where it begins a new block, `state` notes where the caller is
+  /// before it.
+  void add(const text::LabelledPrompt& prompt, std::int64_t record, std::string_view text,
            const std::function<std::string()>& state);
   /// Finishes the last block, noting `state`, and counts samples whose tokens and marks another
   /// sample before them has too. Memory: 64 MiB at most.
@@ -43,6 +44,7 @@ class StoreWriter {
   void read_journal();
   void finish_block(const std::string& state);
   [[nodiscard]] std::string tail(const std::string& report) const;
+  void require_blocks(std::string_view mapped) const;
 
   std::filesystem::path folder_;
   std::size_t block_bytes_;

@@ -94,16 +94,18 @@ bool TokenStore::read_tail() {
   const auto blocks = static_cast<std::size_t>(tail.blocks);
   const auto samples = static_cast<std::size_t>(tail.samples);
   const auto report = static_cast<std::size_t>(tail.report_bytes);
-  if (all.size() != sizeof tail + blocks * sizeof(StoreBlock) + 8 * samples + report) {
+  const std::size_t lengths = sizeof tail + blocks * sizeof(StoreBlock);
+  const std::size_t end = lengths + 3 * sizeof(std::int32_t) * samples;
+  if (all.size() != end + report) {
     return false;
   }
-  const std::size_t lengths = sizeof tail + blocks * sizeof(StoreBlock);
   blocks_ = {pointer_at<StoreBlock>(all, sizeof tail), blocks};
   lengths_ = {pointer_at<std::int32_t>(all, lengths), samples};
   supervised_ = {pointer_at<std::int32_t>(all, lengths + 4 * samples), samples};
-  report_ = all.substr(lengths + 8 * samples);
+  records_ = {pointer_at<std::int32_t>(all, lengths + 8 * samples), samples};
+  report_ = all.substr(end);
   tokens_ = tail.tokens;
-  digest_ = view_of(footer.digest);
+  digest_ = files::sha256_of(all.substr(sizeof tail, end - sizeof tail));
   checked_ = std::make_unique<std::atomic<bool>[]>(blocks);
   return are_in_order(blocks_, tail, footer.tail_offset);
 }

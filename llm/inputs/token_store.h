@@ -32,11 +32,15 @@ class TokenStore final : public data::SampleSource {
     return supervised_[index];
   }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
+  /// The number of the sample's record among the good ones of the source, from 0. A conversation
+  /// may make several samples, which follow one another.
+  [[nodiscard]] std::int64_t record(std::size_t index) const { return records_[index]; }
   /// What was kept beside the sample: its record, or nothing. Checks as at().
   [[nodiscard]] std::string_view text(std::size_t index) const;
   /// JSON.
   [[nodiscard]] std::string_view report() const { return report_; }
-  /// SHA-256 of the tail, which holds the digests of all blocks.
+  /// SHA-256 of all that samples are. Equal where other hosts know the source's files by other
+  /// names.
   [[nodiscard]] const std::string& digest() const { return digest_; }
 
  private:
@@ -50,6 +54,7 @@ class TokenStore final : public data::SampleSource {
   std::span<const StoreBlock> blocks_;
   std::span<const std::int32_t> lengths_;
   std::span<const std::int32_t> supervised_;
+  std::span<const std::int32_t> records_;
   std::int64_t tokens_ = 0;
   std::string_view report_;
   std::string digest_;

@@ -1,5 +1,7 @@
 #include "llm/text/byte_source.h"
 
+#include <algorithm>
+
 #include "files/input.h"
 #include "sherd/error.h"
 
@@ -73,8 +75,16 @@ std::size_t ByteSource::read(std::span<char> buffer) {
 }
 
 std::string first_bytes(const DataBytes& file, std::size_t bytes) {
-  std::string begin(bytes, '\0');
-  begin.resize(ByteSource(file).read(begin));
+  constexpr std::size_t kAtOnce = std::size_t{1} << 20;
+  ByteSource source(file);
+  std::string begin;
+  for (bool ends = false; !ends && begin.size() < bytes;) {
+    const std::size_t before = begin.size();
+    begin.resize(before + std::min(kAtOnce, bytes - before));
+    const std::size_t more = source.read(std::span(begin).subspan(before));
+    ends = before + more < begin.size();
+    begin.resize(before + more);
+  }
   return begin;
 }
 

@@ -1,6 +1,7 @@
 #include "llm/text/chat_encoder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/core.h>
@@ -250,8 +251,8 @@ Encoding ChatEncoder::encoded(std::string_view text) const {
   return all;
 }
 
-void ChatEncoder::add_encoded(const ChatSample& sample,
-                              std::vector<LabelledPrompt>& prompts) const {
+std::vector<LabelledPrompt> ChatEncoder::encode(const ChatSample& sample) const {
+  std::vector<LabelledPrompt> prompts;
   const std::string_view text = sample.text;
   const std::vector<TokenId> stops = stop_ids();
   const bool of_template = options_.supervised == Supervised::Template;
@@ -292,13 +293,16 @@ void ChatEncoder::add_encoded(const ChatSample& sample,
     prompts.push_back(labelled_spans(whole, in_whole, of_template));
     prompts.back().turns = std::move(turns_in_whole);
   }
+  return prompts;
 }
 
 std::vector<LabelledPrompt> ChatEncoder::encode(const Conversation& conversation,
                                                 std::int64_t max_length) const {
   std::vector<LabelledPrompt> prompts;
-  for (const ChatSample& sample : samples(conversation)) {
-    add_encoded(sample, prompts);
+  const std::vector<ChatSample> texts = samples(conversation);
+  for (const ChatSample& sample : texts) {
+    std::vector<LabelledPrompt> some = encode(sample);
+    std::move(some.begin(), some.end(), std::back_inserter(prompts));
   }
   std::int64_t shortest = 0;
   std::int64_t lost = 0;
@@ -308,6 +312,7 @@ std::vector<LabelledPrompt> ChatEncoder::encode(const Conversation& conversation
     const std::int64_t needed = first - prompt.supervised.begin() + 1;
     shortest = shortest == 0 ? needed : std::min(shortest, needed);
     cut_to(prompt, max_length);
+    prompt.chat_texts = std::ssize(texts);
     if (learned_tokens(prompt) > 0) {
       kept.push_back(std::move(prompt));
     } else {

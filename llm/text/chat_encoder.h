@@ -42,6 +42,10 @@ class ChatEncoder {
   [[nodiscard]] std::vector<LabelledPrompt> encode(const Conversation& conversation,
                                                    std::int64_t max_length) const;
 
+  /// A text of a conversation in tokens, by the same rule; nothing is cut. `turns` may be any
+  /// numbers. Throws as encode().
+  [[nodiscard]] std::vector<LabelledPrompt> encode(const ChatSample& sample) const;
+
   /// The samples as texts. Throws as encode().
   [[nodiscard]] std::vector<ChatSample> samples(const Conversation& conversation) const;
 
@@ -68,7 +72,6 @@ class ChatEncoder {
   [[nodiscard]] Conversation as_encoded(const Conversation& conversation) const;
   [[nodiscard]] ChatSample sample_of_template(const Conversation& conversation) const;
   [[nodiscard]] Encoding encoded(std::string_view text) const;
-  void add_encoded(const ChatSample& sample, std::vector<LabelledPrompt>& prompts) const;
 
   Tokenizer tokenizer_;
   ChatTemplate template_;

@@ -140,11 +140,6 @@ ChatTemplate ChatTemplate::named(std::string_view name, ordered_json special_tok
   return {std::string(name), {owned.get(), length_bytes}, std::move(special_tokens)};
 }
 
-std::string ChatTemplate::render(const std::string& message) const {
-  const auto messages = ordered_json::array({{{"role", "user"}, {"content", message}}});
-  return render(messages, nullptr, {{"add_generation_prompt", true}}, "").text;
-}
-
 RenderedChat ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,
                                   const ordered_json& kwargs, std::string_view now) const {
   ordered_json variables = tokens_;

@@ -69,10 +69,6 @@ class ChatTemplate {
   /// sherd::Error BadData.
   [[nodiscard]] static nlohmann::ordered_json tokens_of_folder(const std::filesystem::path& folder);
 
-  /// What the model is to continue: the conversation of one user's message, and the beginning of
-  /// the answer. Special tokens are in it: encode it with SpecialTokens::Leave. Throws
-  /// TemplateError.
-  [[nodiscard]] std::string render(const std::string& message) const;
   /// Renders as transformers' apply_chat_template does. `messages` is a list, `tools` a list or
   /// null. `kwargs` holds add_generation_prompt and the template's own arguments; they win over the
   /// special tokens. `now` is the local time for strftime_now, such as 2026-03-09T07:05:03, or

@@ -33,7 +33,7 @@ struct Question {
   std::size_t context = kNoContext;  ///< index into QuestionFile::contexts
   std::vector<Answer> answers;       ///< at least one; training learns the first
   bool unanswerable = false;         ///< SQuAD v2.0's `is_impossible`; its answer is kNoAnswer
-  std::size_t file = 0;              ///< index into QuestionFile::files
+  std::size_t file = 0;              ///< of several files its number
   /// Where a record of JSON stands in its file; both 0 where that is not known.
   std::int64_t begin_byte = 0, end_byte = 0;
   /// Of chat data, else null. Such a record has neither `question` nor `answers` when it is read.
@@ -47,7 +47,6 @@ struct QuestionFile {
   std::vector<std::string> contexts;
   std::vector<Question> questions;
   std::vector<BadSample> skipped = {};  ///< left out, where that was asked for
-  std::vector<std::string> files = {};  ///< their names, where there are several
 };
 
 }  // namespace llm::text

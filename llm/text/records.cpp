@@ -283,15 +283,4 @@ bool begins_with_record(const DataBytes& file) {
   }
 }
 
-QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
-                         const BadSamplePolicy& policy) {
-  return read_records({name, bytes}, {.columns = columns, .bad = policy});
-}
-
-QuestionFile parse_json_records(const std::string& bytes, const std::string& name,
-                                const Columns& columns, const BadSamplePolicy& policy) {
-  return read_records({name, bytes},
-                      {.container = Container::Array, .columns = columns, .bad = policy});
-}
-
 }  // namespace llm::text

@@ -94,11 +94,4 @@ struct FirstRecord {
 /// Whether the first line of a file is a record of a kind that Auto knows by its fields.
 [[nodiscard]] bool begins_with_record(const DataBytes& file);
 
-/// read_records() of bytes that hold an object a line.
-QuestionFile parse_jsonl(const std::string& bytes, const std::string& name, const Columns& columns,
-                         const BadSamplePolicy& policy);
-/// read_records() of bytes that hold an array of objects.
-QuestionFile parse_json_records(const std::string& bytes, const std::string& name,
-                                const Columns& columns, const BadSamplePolicy& policy);
-
 }  // namespace llm::text

@@ -11,11 +11,6 @@
 
 namespace llm::text {
 
-/// A SQuAD file is one of questions about contexts.
-using SquadAnswer = Answer;
-using SquadQuestion = Question;
-using SquadFile = QuestionFile;
-
 /// Reads the bytes of `name`, a SQuAD v1.1 or v2.0 file. Fields that are not needed (`title`,
 /// `version`, `plausible_answers`, …) are ignored. A question that `is_impossible` has the answer
 /// kNoAnswer. Throws sherd::Error(BadData) with line and column of a syntax error, or with every

@@ -158,15 +158,16 @@ DataPreview preview_of(const RunInputs& run, std::int64_t count) {
                       run.data.skipped,
                       data_figures(run.data, run.config, run.shape),
                       {},
-                      duplicates_of(run.data.training),
-                      {}};
-  SampleRecords records(run);
-  for (const Place& place : first_places(run.data, run.config.train, count)) {
+                      duplicates_of(run.data.training)};
+  const std::vector<Place> places = first_places(run.data, run.config.train, count);
+  Indices samples;
+  for (const Place& place : places) {
+    samples.push_back(place.sample);
+  }
+  const SampleRecords records(run, samples);
+  for (const Place& place : places) {
     preview.samples.push_back(shown(run.data, place, run.tokenizer));
     records.complete(preview.samples.back(), place.sample);
-  }
-  for (std::size_t part = 0; part < run.data.parts.size(); ++part) {
-    preview.conversations.push_back(records.conversations_of(part));
   }
   return preview;
 }
@@ -184,7 +185,7 @@ std::vector<DealtSample> samples_of_step(const RunInputs& run, std::int64_t step
   data::Sampler sampler = sampler_of(data, run.config.train);
   const Indices rows = sampler.batch(step - 1);
   const std::int64_t micro_batches = shape.micro_batches(std::ssize(rows));
-  SampleRecords records(run);
+  const SampleRecords records(run, data.rows.samples_of(rows));
   std::vector<DealtSample> dealt;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     for (std::int64_t micro = 0; micro < micro_batches; ++micro) {

@@ -49,13 +49,6 @@ struct PreviewedSample {
   Unrolling unrolling = {};
 };
 
-/// Of the conversations of a training file that have samples.
-struct ConversationFigures {
-  std::int64_t conversations = 0;
-  std::int64_t unrolled = 0;              ///< those that make several samples
-  std::int64_t rewritten = 0, apart = 0;  ///< of these: why; see Unrolling
-};
-
 /// Of the first epoch's samples.
 struct DataFigures {
   std::int64_t samples = 0;
@@ -78,14 +71,13 @@ struct DataPreview {
   DataFigures figures;
   std::vector<PreviewedSample> samples;  ///< in the order of training
   std::int64_t duplicates = 0;           ///< samples that are equal to another before them
-  std::vector<ConversationFigures> conversations = {};  ///< per part; 0 of what is no chat data
 };
 
 [[nodiscard]] DataFigures data_figures(const RunData& data, const config::RunConfig& config,
                                        const data::BatchShape& shape);
 
 /// With the first `count` samples. Reads their files once more, for what was cut off. Not
-/// collective. Throws sherd::Error as data::read_data_file() and data::questions_of() do.
+/// collective. Throws sherd::Error as SampleRecords does.
 [[nodiscard]] DataPreview preview_of(const RunInputs& run, std::int64_t count);
 
 /// A sample as a rank gets it in a step.

@@ -213,12 +213,12 @@ text::ChatOptions chat_options(const config::DataSection& data) {
           arguments_of(data.template_arguments), data.date + "T00:00:00"};
 }
 
-}  // namespace
-
 bool is_chat(config::DataFormat format) {
   return format == config::DataFormat::Chat || format == config::DataFormat::Alpaca ||
          format == config::DataFormat::Sharegpt;
 }
+
+}  // namespace
 
 text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
                                       const text::Tokenizer& tokenizer,

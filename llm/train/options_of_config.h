@@ -10,7 +10,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
-#include "llm/data/dataset.h"
+#include "llm/data/data_file.h"
 #include "llm/data/subset.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/prompt.h"
@@ -62,9 +62,6 @@ namespace llm::train {
 /// The same of one to train on, without the samples that are kept from training.
 [[nodiscard]] data::FileReading training_reading_of(const config::DataSet& set,
                                                     const config::DataSection& data);
-
-/// Whether the records of a format are conversations.
-[[nodiscard]] bool is_chat(config::DataFormat format);
 
 /// What encodes the samples of `data`, conversations by the chat template that it names, of which
 /// the model is that of the tokenizer's folder. Throws sherd::Error as text::PromptEncoder, and for

@@ -102,12 +102,8 @@ data::Dataset load_dataset_on_ranks(sherd::World& world, const inputs::Source& s
                                     const DataPreparation& preparation, const data::Limit& limit,
                                     const std::function<void(const std::string& line)>& say,
                                     track::Progress* progress) {
-  inputs::Prepared prepared =
-      prepare_on_ranks(world, source, encoder, preparation, limit, true, say, progress);
-  text::QuestionFile records =
-      read_on_all_ranks(world, [&] { return inputs::records_in(*prepared.store); });
-  records.skipped = std::move(prepared.skipped);
-  return {std::move(records), data::Samples(prepared.store), std::move(prepared.report)};
+  return inputs::dataset_of(
+      prepare_on_ranks(world, source, encoder, preparation, limit, true, say, progress), source);
 }
 
 }  // namespace llm::train

@@ -69,11 +69,10 @@ std::string list_of(const DataPreview& preview) {
   for (const std::string& doubt : doubts_of(preview)) {
     html += "<li class=\"doubt\">" + html_text(doubt) + "</li>\n";
   }
-  for (std::size_t i = 0; i < preview.parts.size(); ++i) {
-    const TrainingPart& part = preview.parts[i];
+  for (const TrainingPart& part : preview.parts) {
     html += "<li>" + html_text(line_of(part)) + "</li>\n<li>" + html_text(part.report.sentence()) +
             "</li>\n";
-    const std::string conversations = line_of(preview.conversations[i]);
+    const std::string conversations = line_of(part.report.chat);
     html += conversations.empty() ? "" : "<li>" + html_text(conversations) + "</li>\n";
   }
   for (const std::string& line : lines_of(preview.skipped)) {

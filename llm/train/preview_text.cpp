@@ -201,7 +201,7 @@ std::string unrolling_text(const PreviewedSample& sample) {
                      why.empty() ? "" : ": ", why);
 }
 
-std::string line_of(const ConversationFigures& figures) {
+std::string line_of(const data::ConversationFigures& figures) {
   if (figures.conversations == 0) {
     return "";
   }
@@ -241,9 +241,9 @@ std::string source_lines(const DataPreview& preview) {
   for (const std::string& doubt : doubts_of(preview)) {
     text += "\n" + in_columns(doubt);
   }
-  for (std::size_t i = 0; i < preview.parts.size(); ++i) {
-    text += "\n" + in_columns(line_of(preview.parts[i]));
-    const std::string conversations = line_of(preview.conversations[i]);
+  for (const TrainingPart& part : preview.parts) {
+    text += "\n" + in_columns(line_of(part));
+    const std::string conversations = line_of(part.report.chat);
     text += conversations.empty() ? "" : "\n" + in_columns("  " + conversations);
   }
   for (const std::string& line : lines_of(preview.skipped)) {
@@ -301,10 +301,9 @@ std::string to_json(const std::vector<DealtSample>& dealt) {
 std::string to_json(const DataPreview& preview) {
   using Json = nlohmann::ordered_json;
   Json sources = Json::array();
-  for (std::size_t i = 0; i < preview.parts.size(); ++i) {
-    const TrainingPart& part = preview.parts[i];
+  for (const TrainingPart& part : preview.parts) {
     const data::DatasetReport& report = part.report;
-    const ConversationFigures& told = preview.conversations[i];
+    const data::ConversationFigures& told = report.chat;
     sources.push_back({{"source", report.name},
                        {"samples", part.samples},
                        {"of", report.samples},

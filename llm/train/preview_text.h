@@ -32,7 +32,7 @@ namespace llm::train {
 [[nodiscard]] std::string unrolling_text(const PreviewedSample& sample);
 
 /// "120 conversations; 3 make several samples: …". Empty if there are none.
-[[nodiscard]] std::string line_of(const ConversationFigures& figures);
+[[nodiscard]] std::string line_of(const data::ConversationFigures& figures);
 
 /// Samples of each file: "a.jsonl: 20 samples, 3 skipped".
 [[nodiscard]] std::string line_of(const TrainingPart& part);

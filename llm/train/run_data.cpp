@@ -160,8 +160,8 @@ void read_training(RunData& data, const Reading& reading, const Sources& sources
     const data::Samples samples(prepared.store);
     const auto count =
         static_cast<std::int64_t>(data::weighted(samples.size(), set.weight, seed).size());
-    data.parts.push_back(
-        {std::move(prepared.report), first, count, file.reading.format, file.sha256});
+    data.parts.push_back({std::move(prepared.report), first, count, file.reading.format,
+                          file.sha256, prepared.store});
     first += count;
     parts.push_back({samples, set.weight});
   }
@@ -194,21 +194,20 @@ Heldout heldout_of(const Reading& reading, const inputs::Source& source, const d
 
 }  // namespace
 
-text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
-                                     const config::RunConfig& config,
-                                     const text::Tokenizer& tokenizer) {
+inputs::Source source_of_part(const RunData& data, std::size_t part,
+                              const config::RunConfig& config) {
   const config::DataSet& set = config.data.train[part];
-  const data::DatasetReport& report = data.parts[part].report;
-  const data::DataFile file = data::read_data_file(set.path, training_reading_of(set, config.data));
-  if (file.sha256 != data.parts[part].sha256) {
+  inputs::Source source =
+      inputs::open_source(set.path, training_reading_of(set, config.data),
+                          inputs::digest_folder(inputs::store_folder(config.data.cache)));
+  if (source.file.sha256 != data.parts[part].sha256) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
         fmt::format("'{}' has changed since it was tokenized: its SHA-256 was {} and is now {}. "
                     "Start again.",
-                    file.name, data.parts[part].sha256, file.sha256));
+                    source.file.name, data.parts[part].sha256, source.file.sha256));
   }
-  return data::questions_of(file, limit_of(set, config.train), report,
-                            prompt_encoder_of(config.data, tokenizer, report.limits));
+  return source;
 }
 
 config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
@@ -254,7 +253,7 @@ RunData load_run_data(const config::RunConfig& config, const text::Tokenizer& to
   for (std::size_t i = 0; i < sources.heldout.size(); ++i) {
     found.heldout.push_back(
         heldout_of(reading, sources.heldout[i], limit_of(config.data.eval[i], config.train)));
-    append(found.skipped, found.heldout.back().dataset.file.skipped);
+    append(found.skipped, found.heldout.back().dataset.skipped);
   }
   on_all_ranks(world, [&] { found.length = run_length(config, found.rows.size()); });
   return found;

@@ -4,12 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "llm/config/run_config.h"
 #include "llm/data/dataset.h"
 #include "llm/data/rows.h"
+#include "llm/inputs/source.h"
+#include "llm/inputs/token_store.h"
 #include "llm/text/tokenizer.h"
 #include "llm/track/progress.h"
 #include "llm/train/load_model.h"
@@ -51,6 +54,7 @@ struct TrainingPart {
   std::int64_t samples = 0;  ///< of an epoch, as often as its weight says
   config::DataFormat format = config::DataFormat::Squad;
   std::string sha256 = {};  ///< of the file
+  std::shared_ptr<const inputs::TokenStore> store = {};
 };
 
 struct RunData {
@@ -75,11 +79,10 @@ struct RunData {
                                     sherd::World& world, const Say& say,
                                     track::Progress* progress = nullptr);
 
-/// The questions of a training file that have samples, read once more. Not collective. Throws
-/// sherd::Error as data::read_data_file() and data::questions_of() do, and BadData for a file that
-/// has changed since it was tokenized.
-[[nodiscard]] text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
-                                                   const config::RunConfig& config,
-                                                   const text::Tokenizer& tokenizer);
+/// A training file once more, whose records are asked for with inputs::records_at(). Not
+/// collective. Throws sherd::Error as inputs::open_source(), and BadData for a file that has
+/// changed since it was tokenized.
+[[nodiscard]] inputs::Source source_of_part(const RunData& data, std::size_t part,
+                                            const config::RunConfig& config);
 
 }  // namespace llm::train

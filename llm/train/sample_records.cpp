@@ -1,14 +1,15 @@
 #include "llm/train/sample_records.h"
 
 #include <algorithm>
-#include <future>
+#include <iterator>
 #include <limits>
+#include <set>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "llm/data/dataset.h"
 #include "llm/data/subset.h"
+#include "llm/inputs/record_source.h"
 #include "llm/text/chat_encoder.h"
 #include "llm/text/conversation.h"
 #include "llm/train/options_of_config.h"
@@ -19,51 +20,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::size_t part_number(const RunData& data, std::int64_t sample) {
-  std::size_t part = 0;
-  while (part + 1 < data.parts.size() && sample >= data.parts[part + 1].first) {
-    ++part;
+// The samples of a part that stand before one in its store and have the same record.
+std::int64_t before_in_record(const inputs::TokenStore& store, std::size_t sample) {
+  std::int64_t before = 0;
+  for (; sample > 0 && store.record(sample - 1) == store.record(sample); --sample) {
+    ++before;
   }
-  return part;
-}
-
-Unrolling unrolling_of(const text::Question& question, const text::PromptEncoder& encoder) {
-  if (!question.conversation) {
-    return {};
-  }
-  const text::Conversation& conversation = *question.conversation;
-  const auto prompts = encoder.chat().encode(conversation, encoder.limits().max_length_tokens);
-  Unrolling unrolling{.samples = std::ssize(prompts)};
-  if (prompts.size() > 1) {
-    unrolling.rewrites = encoder.chat().samples(conversation).size() > 1;
-    unrolling.apart = std::any_of(prompts.begin(), prompts.end(),
-                                  [](const text::LabelledPrompt& one) { return one.is_apart; });
-  }
-  return unrolling;
-}
-
-// Each thread takes a range of the questions.
-std::vector<Unrolling> unrolling_of_all(const text::QuestionFile& file,
-                                        const text::PromptEncoder& encoder) {
-  const std::size_t questions = file.questions.size();
-  const std::size_t threads = std::max(1U, std::thread::hardware_concurrency());
-  std::vector<Unrolling> all(questions);
-  std::vector<std::future<void>> ranges;
-  for (std::size_t thread = 0; thread < threads; ++thread) {
-    ranges.push_back(std::async(std::launch::async, [&, begin = questions * thread / threads,
-                                                     end = questions * (thread + 1) / threads] {
-      for (std::size_t i = begin; i < end; ++i) {
-        all[i] = unrolling_of(file.questions[i], encoder);
-      }
-    }));
-  }
-  for (std::future<void>& range : ranges) {
-    range.wait();
-  }
-  for (std::future<void>& range : ranges) {
-    range.get();
-  }
-  return all;
+  return before;
 }
 
 // What a message says, or the tools that it calls.
@@ -101,53 +64,54 @@ std::vector<PreviewedTurn> turns_of(const text::Conversation& conversation) {
 
 }  // namespace
 
-SampleRecords::SampleRecords(const RunInputs& run)
+SampleRecords::SampleRecords(const RunInputs& run, const std::vector<std::int64_t>& samples)
     : run_(run),
-      encoder_(prompt_encoder_of(run.config.data, run.tokenizer,
-                                 run.data.parts.front().report.limits)) {}
-
-const SampleRecords::Part& SampleRecords::part(std::size_t number) {
-  const auto found = parts_.find(number);
-  if (found != parts_.end()) {
-    return found->second;
-  }
-  Part read{questions_of_part(run_.data, number, run_.config, run_.tokenizer), {}, {}};
-  // Each question has one sample at least.
-  if (std::ssize(read.file.questions) != run_.data.parts[number].report.samples) {
-    read.unrolling = unrolling_of_all(read.file, encoder_);
-    std::int64_t first = 0;
-    for (const Unrolling& one : read.unrolling) {
-      read.first_samples.push_back(first);
-      first += one.samples;
+      encoder_(
+          prompt_encoder_of(run.config.data, run.tokenizer, run.data.parts.front().report.limits)),
+      records_(run.data.parts.size()) {
+  for (std::size_t part = 0; part < run.data.parts.size(); ++part) {
+    const TrainingPart& of_run = run.data.parts[part];
+    std::vector<std::int64_t> of_part;
+    std::copy_if(samples.begin(), samples.end(), std::back_inserter(of_part), [&](auto sample) {
+      return sample >= of_run.first && sample < of_run.first + of_run.samples;
+    });
+    if (!of_part.empty()) {
+      find(part, of_part);
     }
   }
-  return parts_.emplace(number, std::move(read)).first->second;
 }
 
-void SampleRecords::complete(PreviewedSample& sample, std::int64_t index) {
-  const std::size_t number = part_number(run_.data, index);
-  const TrainingPart& of_run = run_.data.parts[number];
-  const Part& read = part(number);
-  const text::QuestionFile& file = read.file;
-  const auto indices = data::weighted(static_cast<std::size_t>(of_run.report.samples),
-                                      run_.config.data.train[number].weight,
-                                      static_cast<std::uint64_t>(run_.config.train.seed));
-  std::size_t record = indices.at(static_cast<std::size_t>(index - of_run.first));
-  if (!read.first_samples.empty()) {
-    const auto in_file = static_cast<std::int64_t>(record);
-    const auto next =
-        std::upper_bound(read.first_samples.begin(), read.first_samples.end(), in_file);
-    record = static_cast<std::size_t>(next - read.first_samples.begin()) - 1;
-    sample.number = in_file - read.first_samples[record] + 1;
-    sample.unrolling = read.unrolling[record];
+void SampleRecords::find(std::size_t part, const std::vector<std::int64_t>& samples) {
+  const TrainingPart& of_run = run_.data.parts[part];
+  const inputs::TokenStore& store = *of_run.store;
+  const auto order = data::weighted(store.size(), run_.config.data.train[part].weight,
+                                    static_cast<std::uint64_t>(run_.config.train.seed));
+  const auto in_store = [&](std::int64_t sample) {
+    return order.at(static_cast<std::size_t>(sample - of_run.first));
+  };
+  std::set<std::int64_t> numbers;
+  for (const std::int64_t sample : samples) {
+    numbers.insert(store.record(in_store(sample)));
   }
-  const text::Question& question = file.questions[record];
-  sample.source = file.files.empty() ? of_run.report.name : file.files[question.file];
+  const inputs::Source source = source_of_part(run_.data, part, run_.config);
+  records_[part] = inputs::records_at(source, numbers);
+  for (const std::int64_t sample : samples) {
+    const text::QuestionFile& record = records_[part].at(store.record(in_store(sample)));
+    found_[sample] = {source.file.files[record.questions.front().file].name,
+                      1 + before_in_record(store, in_store(sample)), &record};
+  }
+}
+
+void SampleRecords::complete(PreviewedSample& sample, std::int64_t index) const {
+  const Found& found = found_.at(index);
+  const text::Question& question = found.record->questions.front();
+  sample.source = found.source;
+  sample.number = found.number;
   sample.id = question.id;
   if (question.conversation) {
     tell_conversation(sample, question);
   } else {
-    tell_cut(sample, file, record);
+    tell_cut(sample, *found.record);
   }
 }
 
@@ -156,6 +120,8 @@ void SampleRecords::tell_conversation(PreviewedSample& sample,
   const text::ChatEncoder& chat = encoder_.chat();
   const text::Conversation& conversation = *question.conversation;
   const auto prompts = chat.encode(conversation, encoder_.limits().max_length_tokens);
+  const data::ConversationFigures figures(prompts);
+  sample.unrolling = {std::ssize(prompts), figures.rewritten > 0, figures.apart > 0};
   const text::LabelledPrompt& mine = prompts.at(static_cast<std::size_t>(sample.number - 1));
   sample.turns = turns_of(conversation);
   // Of a sample that was cut, the first answers are left.
@@ -176,34 +142,15 @@ void SampleRecords::tell_conversation(PreviewedSample& sample,
   }
 }
 
-void SampleRecords::tell_cut(PreviewedSample& sample, const text::QuestionFile& file,
-                             std::size_t number) const {
-  const text::Question& question = file.questions[number];
-  const auto cut =
-      static_cast<std::size_t>(data::encode_question(file, number, encoder_).cut_bytes);
+void SampleRecords::tell_cut(PreviewedSample& sample, const text::QuestionFile& record) const {
+  const text::Question& question = record.questions.front();
+  const auto cut = static_cast<std::size_t>(data::encode_question(record, 0, encoder_).cut_bytes);
   if (question.is_record()) {
     sample.cut_text = question.question.substr(0, cut);
   } else {
-    const std::string& context = file.contexts[question.context];
+    const std::string& context = record.contexts.front();
     sample.cut_text = context.substr(context.size() - cut);
   }
-}
-
-ConversationFigures SampleRecords::conversations_of(std::size_t number) {
-  if (!is_chat(run_.data.parts[number].format) && !parts_.contains(number)) {
-    return {};  // records with prompts that are conversations are told where one is shown
-  }
-  const Part& read = part(number);
-  ConversationFigures figures;
-  figures.conversations =
-      std::count_if(read.file.questions.begin(), read.file.questions.end(),
-                    [](const text::Question& one) { return one.conversation != nullptr; });
-  for (const Unrolling& one : read.unrolling) {
-    figures.unrolled += one.samples > 1 ? 1 : 0;
-    figures.rewritten += one.samples > 1 && one.rewrites ? 1 : 0;
-    figures.apart += one.samples > 1 && one.apart ? 1 : 0;
-  }
-  return figures;
 }
 
 }  // namespace llm::train

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "llm/text/prompt.h"
@@ -13,33 +14,32 @@
 
 namespace llm::train {
 
-/// Reads a training file when a sample of it is asked for. Where conversations make several
-/// samples, it encodes the whole file, on all cores, to find the record of a sample. Memory: the
-/// questions of each file that was read.
+/// The records of some training samples. Memory: theirs.
 class SampleRecords {
  public:
-  explicit SampleRecords(const RunInputs& run);
+  /// Reads each training file of these samples once, up to the last of their records. Throws
+  /// sherd::Error as source_of_part() and inputs::records_at().
+  SampleRecords(const RunInputs& run, const std::vector<std::int64_t>& samples);
 
   /// Sets source, id, what was cut off, and of a conversation its turns and samples. `index` is
-  /// that of the training sample. Throws sherd::Error as questions_of_part().
-  void complete(PreviewedSample& sample, std::int64_t index);
-  /// Nothing of a part that is no chat data and was not read. Throws as complete().
-  [[nodiscard]] ConversationFigures conversations_of(std::size_t part);
+  /// that of one of these samples.
+  void complete(PreviewedSample& sample, std::int64_t index) const;
 
  private:
-  struct Part {
-    text::QuestionFile file;
-    std::vector<Unrolling> unrolling;         // [questions]; empty: one sample each
-    std::vector<std::int64_t> first_samples;  // [questions], where there is `unrolling`
+  struct Found {
+    std::string source;
+    std::int64_t number = 1;                     // of the record's samples, from 1
+    const text::QuestionFile* record = nullptr;  // one of records_
   };
 
-  [[nodiscard]] const Part& part(std::size_t number);
+  void find(std::size_t part, const std::vector<std::int64_t>& samples);
   void tell_conversation(PreviewedSample& sample, const text::Question& question) const;
-  void tell_cut(PreviewedSample& sample, const text::QuestionFile& file, std::size_t number) const;
+  void tell_cut(PreviewedSample& sample, const text::QuestionFile& record) const;
 
   const RunInputs& run_;
   text::PromptEncoder encoder_;
-  std::map<std::size_t, Part> parts_;
+  std::vector<std::map<std::int64_t, text::QuestionFile>> records_;  // [parts], by their numbers
+  std::map<std::int64_t, Found> found_;                              // by samples
 };
 
 }  // namespace llm::train

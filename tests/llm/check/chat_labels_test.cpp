@@ -8,6 +8,7 @@
 
 #include "llm/check/data_checks.h"
 #include "tests/llm/check/checked_data.h"
+#include "tests/support/samples_in_memory.h"
 
 namespace llm::check {
 namespace {
@@ -43,7 +44,7 @@ class ChatLabels : public testing::Test, protected CheckedData {
     const auto end = std::find(begin, prompt.supervised.end(), 0);
     change(prompt, static_cast<std::size_t>(begin - prompt.supervised.begin()),
            static_cast<std::size_t>(end - prompt.supervised.begin()));
-    data.training = data::Samples(prompts);
+    data.training = data::samples_in_memory(prompts);
     return checked();
   }
 

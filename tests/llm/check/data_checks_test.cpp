@@ -10,6 +10,7 @@
 #include "tests/llm/check/checked_data.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
+#include "tests/support/samples_in_memory.h"
 #include "tests/support/temp_folder.h"
 
 namespace llm::check {
@@ -69,7 +70,7 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
   EXPECT_TRUE(labels(data, config, *tokenizer, world_).ok);
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[3].supervised.assign(prompts[3].supervised.size(), 1);
-  data.training = data::Samples(prompts);
+  data.training = data::samples_in_memory(prompts);
   const CheckItem item = labels(data, config, *tokenizer, world_);
   EXPECT_FALSE(item.ok);
   EXPECT_EQ(item.measured, 1);
@@ -80,7 +81,7 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
 TEST_F(DataChecks, FailWhereAnAnswerDoesNotStop) {
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[3].ids.back() = *tokenizer->token_to_id("<unk>");  // which is no text either
-  data.training = data::Samples(prompts);
+  data.training = data::samples_in_memory(prompts);
   const CheckItem item = labels(data, config, *tokenizer, world_);
   EXPECT_FALSE(item.ok);
   EXPECT_EQ(item.measured, 1);
@@ -114,7 +115,7 @@ TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {
   };
   prompts[2].supervised.back() = 0;
   *first_of(prompts[5].supervised) = 0;
-  data.training = data::Samples(prompts);
+  data.training = data::samples_in_memory(prompts);
   EXPECT_EQ(labels(data, config, *tokenizer, world_).measured, 2);
 }
 
@@ -137,7 +138,7 @@ TEST_F(DataChecks, FailWhereASupervisedTokenHasNoneBefore) {
   EXPECT_THAT(good.message, HasSubstr(std::to_string(tokens) + " tokens of an epoch"));
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[7].supervised.front() = 1;
-  data.training = data::Samples(prompts);
+  data.training = data::samples_in_memory(prompts);
   const CheckItem item = padding_on_two_ranks();
   EXPECT_FALSE(item.ok);
   EXPECT_THAT(item.message, HasSubstr(" are padding; "));

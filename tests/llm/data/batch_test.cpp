@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/expect_error.h"
+#include "tests/support/samples_in_memory.h"
 
 namespace llm::data {
 namespace {
@@ -81,7 +82,7 @@ TEST(BatchShape, RefusesWhatDoesNotDivideAndSaysWhatWould) {
 }
 
 const Samples& samples() {
-  static const Samples all({
+  static const Samples all = samples_in_memory({
       {.ids = {1, 20, 21, 30, 2}, .supervised = {0, 0, 0, 1, 1}},
       {.ids = {1, 22, 31}, .supervised = {0, 0, 1}},
       {.ids = {1, 23, 24, 25}, .supervised = {0, 0, 0, 0}},  // nothing to learn from
@@ -107,7 +108,8 @@ TEST(Collate, CountsASampleWithoutSupervisedTokens) {
 
 // As in a conversation: each answer of it counts, the questions between them do not.
 TEST(Collate, LabelsEveryStretchThatIsSupervised) {
-  const Samples turns({{.ids = {1, 20, 30, 2, 21, 31, 2}, .supervised = {0, 0, 1, 1, 0, 1, 1}}});
+  const Samples turns =
+      samples_in_memory({{.ids = {1, 20, 30, 2, 21, 31, 2}, .supervised = {0, 0, 1, 1, 0, 1, 1}}});
   const Batch batch = collate(turns, Ids{0});
   EXPECT_EQ(batch.labels, (Ids{-100, -100, 30, 2, -100, 31, 2}));
   EXPECT_EQ(batch.supervised_tokens, 4);

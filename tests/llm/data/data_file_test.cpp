@@ -2,9 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "files/sha256.h"
-#include "llm/data/dataset.h"
+#include "tests/llm/data/data_files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
@@ -17,49 +18,6 @@ using sherd::test::expect_error;
 using sherd::test::TempFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string record(int number) {
-  return R"({"prompt": "p)" + std::to_string(number) +
-         R"(", "completion": "c"})"
-         "\n";
-}
-
-std::string records(int first, int end) {
-  std::string lines;
-  for (int number = first; number < end; ++number) {
-    lines += record(number);
-  }
-  return lines;
-}
-
-std::string squad(const std::string& id) {
-  return R"({"data": [{"paragraphs": [{"context": "Lily ran.", "qas": [{"id": ")" + id +
-         R"(", "question": "Who?", "answers": [{"text": "Lily", "answer_start": 0}]}]}]}]})";
-}
-
-std::vector<std::string> prompts_of(const text::QuestionFile& file) {
-  std::vector<std::string> prompts;
-  for (const text::Question& question : file.questions) {
-    prompts.push_back(question.question);
-  }
-  return prompts;
-}
-
-// Eleven records in three files, and what is none of them.
-struct Split {
-  Split() {
-    folder.write("train-00001-of-00003.jsonl", records(4, 9));
-    folder.write("train-00000-of-00003.jsonl", records(0, 4));
-    folder.write("train-00002-of-00003.jsonl", records(9, 11));
-    folder.write("test-00000-of-00001.jsonl", records(50, 52));
-    folder.write(".train-00003-of-00003.jsonl", "hidden");
-    std::filesystem::create_directory(folder.path() / "train-x.jsonl");
-  }
-  [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder.path() / name).string();
-  }
-  TempFolder folder;
-};
 
 TEST(FilesOf, AStarStandsForAnyCharactersOfAName) {
   const Split split;
@@ -100,74 +58,17 @@ TEST(DataFile, SeveralFilesAreOneDataSet) {
   using sherd::files::sha256_of;
   EXPECT_EQ(file.sha256, sha256_of(sha256_of(records(0, 4)) + sha256_of(records(4, 9)) +
                                    sha256_of(records(9, 11))));
-  const text::QuestionFile all = questions_of(file, {});
-  EXPECT_THAT(prompts_of(all),
-              ElementsAre("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10"));
-  EXPECT_EQ(all.questions[4].id, "line 1 of train-00001-of-00003.jsonl");
-  EXPECT_EQ(all.files[all.questions[4].file], split.path("train-00001-of-00003.jsonl"));
-}
-
-TEST(DataFile, ALimitIsOfAllFilesTogether) {
-  const Split split;
-  const DataFile file = read_data_file(split.path("train-*.jsonl"));
-  const auto first = prompts_of(questions_of(file, {6}));
-  EXPECT_THAT(first, ElementsAre("p0", "p1", "p2", "p3", "p4", "p5"));
-  const auto one = split.folder.write("one.jsonl", records(0, 11));
-  for (const std::uint64_t seed : {1, 2}) {
-    const Limit drawn = {6, true, seed};
-    EXPECT_EQ(prompts_of(questions_of(file, drawn)),
-              prompts_of(questions_of(read_data_file(one), drawn)));
-  }
 }
 
 TEST(DataFile, QuestionsKeepTheirContextsAndIds) {
   const TempFolder folder;
   folder.write("a.json", squad("q1"));
   folder.write("b.json", squad("q2"));
-  const text::QuestionFile all = questions_of(read_data_file(folder.path() / "*.json"), {});
+  const text::QuestionFile all = parse_questions(read_data_file(folder.path() / "*.json"));
   ASSERT_EQ(all.questions.size(), 2U);
   EXPECT_EQ(all.contexts.size(), 2U);
   EXPECT_EQ(all.questions[1].context, 1U);
   EXPECT_EQ(all.questions[1].id, "q2");
-}
-
-TEST(DataFile, SomeOfItsFilesMayBeEmpty) {
-  const TempFolder folder;
-  folder.write("a-0.jsonl", "\n");
-  folder.write("a-1.jsonl", records(0, 2));
-  folder.write("a-2.jsonl", "{}\n");  // a bad record alone
-  folder.write("b-0.json", "");       // of which the format is not known
-  folder.write("b-1.json", "[" + record(3) + "]");
-  folder.write("b-2.json", "[]");
-  folder.write("c-0.json", R"({"data": []})");
-  folder.write("c-1.json", squad("q1"));
-  folder.write("c-2.json", "");
-  const auto prompts = [&](const char* pattern) {
-    return prompts_of(
-        questions_of(read_data_file(folder.path() / pattern, {.bad = {.skip = true}}), {}));
-  };
-  EXPECT_THAT(prompts("a-*.jsonl"), ElementsAre("p0", "p1"));
-  EXPECT_THAT(prompts("b-*.json"), ElementsAre("p3"));
-  EXPECT_THAT(prompts("c-*.json"), ElementsAre("Who?"));
-}
-
-TEST(DataFile, ADataSetMayNotBeEmpty) {
-  const TempFolder folder;
-  folder.write("a-0.jsonl", "");
-  folder.write("a-1.jsonl", "\n");
-  folder.write("b.jsonl", "{}\n");
-  folder.write("c.json", R"({"data": []})");
-  folder.write("d.json", "[]");
-  const auto refused = [&](const char* name, const std::string& message) {
-    const std::string path = folder.path() / name;
-    expect_error([&] { (void)questions_of(read_data_file(path, {.bad = {.skip = true}}), {}); },
-                 ExitCode::BadData, {path + ": " + message});
-  };
-  refused("a-*.jsonl", "contains no records");
-  refused("a-0.jsonl", "contains no records");
-  refused("b.jsonl", "contains no good record; the first: line 1, byte 0: has no \"prompt\"");
-  refused("c.json", "contains no questions");
-  refused("d.json", "contains no records");
 }
 
 TEST(DataFile, InUtf16IsToldOnce) {
@@ -185,35 +86,12 @@ TEST(DataFile, AnIdOfTwoFilesIsBad) {
   const auto second = folder.write("b.json", squad("q1"));
   const auto path = folder.path() / "*.json";
   expect_error(
-      [&] { (void)questions_of(read_data_file(path), {}); }, ExitCode::BadData,
+      [&] { (void)parse_questions(read_data_file(path)); }, ExitCode::BadData,
       {"*.json: " + second.string() + ": question q1: a question of ", "a.json has the same id"});
-  const text::QuestionFile all = questions_of(read_data_file(path, {.bad = {.skip = true}}), {});
+  const text::QuestionFile all = parse_questions(read_data_file(path, {.bad = {.skip = true}}));
   EXPECT_EQ(all.questions.size(), 1U);
   ASSERT_EQ(all.skipped.size(), 1U);
   EXPECT_EQ(all.skipped[0].source, second.string());
-}
-
-TEST(DataFile, BadSamplesOfAllFilesCountTogether) {
-  const TempFolder folder;
-  const auto first = folder.write("a.jsonl", record(0) + "bad\n");
-  const auto second = folder.write("b.jsonl", "bad\n" + record(1));
-  const auto path = folder.path() / "*.jsonl";
-  const text::QuestionFile all = questions_of(read_data_file(path, {.bad = {true, 2}}), {});
-  EXPECT_THAT(prompts_of(all), ElementsAre("p0", "p1"));
-  ASSERT_EQ(all.skipped.size(), 2U);
-  EXPECT_EQ(all.skipped[0].source, first.string());
-  EXPECT_EQ(all.skipped[0].place, "2");
-  EXPECT_EQ(all.skipped[0].content, "bad");
-  EXPECT_EQ(all.skipped[1].source, second.string());
-  EXPECT_EQ(all.skipped[1].place, "1");
-  expect_error(
-      [&] {
-        (void)questions_of(read_data_file(path, {.bad = {true, 1}}), {});
-      },
-      ExitCode::BadData,
-      {"2 bad samples are more than data.max_bad_samples = 1", first.string() + ": line 2"});
-  expect_error([&] { (void)questions_of(read_data_file(path), {}); }, ExitCode::BadData,
-               {first.string() + ": line 2, byte "});
 }
 
 TEST(DataFile, FilesOfOneSetHaveOneFormat) {
@@ -224,24 +102,33 @@ TEST(DataFile, FilesOfOneSetHaveOneFormat) {
                {"b.json is of another format than ", "a.json: give each format its own data set"});
 }
 
-// Of the second file; places are those there.
-TEST(DataFile, WhatDoesNotFitIsNamedWithItsFile) {
-  const TempFolder folder;
-  folder.write("a.jsonl", record(0));
-  const std::string llama = R"({"prompt": "🦙", "completion": "b"})";
-  const auto second = folder.write("b.jsonl", record(1) + llama + "\n");
-  const text::PromptEncoder tight(
-      text::Tokenizer::from_folder(sherd::test::data_folder() / "stories260k-hf"), {11, 8});
-  const Dataset dataset =
-      load_dataset(read_data_file(folder.path() / "*.jsonl", {.bad = {.skip = true}}), tight);
-  EXPECT_EQ(dataset.samples.size(), 2U);
-  ASSERT_EQ(dataset.file.skipped.size(), 1U);
-  const text::BadSample& bad = dataset.file.skipped[0];
-  EXPECT_EQ(bad.source, second.string());
-  EXPECT_EQ(bad.unit, "line");
-  EXPECT_EQ(bad.place, "2");
-  EXPECT_EQ(bad.byte, static_cast<std::int64_t>(record(1).size()));
-  EXPECT_EQ(bad.content, llama);
+TEST(DataFile, TheFormatFollowsFromNameAndContent) {
+  using enum config::DataFormat;
+  EXPECT_EQ(format_of({"a.jsonl", "[1]"}), Jsonl);
+  EXPECT_EQ(format_of({"a.ndjson", ""}), Jsonl);
+  EXPECT_EQ(format_of({"a.json", "\xef\xbb\xbf\n [1]"}), Json);
+  EXPECT_EQ(format_of({"a.json", "{}"}), Squad);
+  EXPECT_EQ(format_of({"a", ""}), Squad);
+  const sherd::test::TempFolder folder;
+  const auto file = folder.write("a.txt", R"([{"prompt": "a", "completion": "b"}])");
+  EXPECT_EQ(read_data_file(file).reading.format, Json);
+  EXPECT_EQ(read_data_file(file, {.format = Jsonl}).reading.format, Jsonl);
+}
+
+TEST(DataFile, APipeOrADeviceIsNotWaitedFor) {
+  const sherd::test::TempFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error([&] { (void)read_data_file(pipe); }, ExitCode::BadData, {"found a pipe"});
+  expect_error([&] { (void)read_data_file("/dev/zero"); }, ExitCode::BadData, {"found a device"});
+}
+
+TEST(DataFile, MissingFilesAreInputMissing) {
+  const sherd::test::TempFolder folder;
+  expect_error([&] { (void)read_data_file(folder.path() / "none.json"); }, ExitCode::InputMissing,
+               {"none.json: cannot be opened: No such file"});
+  expect_error([&] { (void)read_data_file(folder.path()); }, ExitCode::BadData,
+               {"expected a regular file, found a folder"});
 }
 
 }  // namespace

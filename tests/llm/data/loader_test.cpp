@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/samples_in_memory.h"
+
 namespace llm::data {
 namespace {
 
@@ -13,7 +15,7 @@ Samples numbered(std::int64_t count) {
     prompts.push_back(
         {.ids = {1, static_cast<text::TokenId>(100 + i), 2}, .supervised = {0, 1, 1}});
   }
-  return Samples(prompts);
+  return samples_in_memory(prompts);
 }
 
 std::vector<std::vector<std::int64_t>> ids_of(const std::vector<Batch>& batches) {

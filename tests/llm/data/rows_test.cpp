@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/samples_in_memory.h"
+
 namespace llm::data {
 namespace {
 
@@ -17,7 +19,7 @@ Samples of_lengths(const std::vector<std::int64_t>& lengths) {
     prompts.push_back({.ids = std::vector<text::TokenId>(size, 7),
                        .supervised = std::vector<std::uint8_t>(size, 0)});
   }
-  return Samples(prompts);
+  return samples_in_memory(prompts);
 }
 
 Ids row(const Rows& rows, std::int64_t index) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/samples_in_memory.h"
+
 namespace llm::data {
 namespace {
 
@@ -44,7 +46,7 @@ Samples numbered(int first, int count) {
   for (int i = 0; i < count; ++i) {
     prompts.push_back({.ids = {1, static_cast<text::TokenId>(first + i)}, .supervised = {0, 1}});
   }
-  return Samples(prompts);
+  return samples_in_memory(prompts);
 }
 
 std::vector<text::TokenId> numbers(const Samples& samples) {

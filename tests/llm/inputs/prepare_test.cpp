@@ -3,17 +3,23 @@
 #include "llm/inputs/prepare.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <fstream>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "llm/data/subset.h"
 #include "llm/inputs/store_lock.h"
 #include "tests/llm/inputs/stores.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/without_system_call.h"
 
 namespace llm::inputs {
 namespace {
@@ -34,7 +40,8 @@ PrepareOptions small_blocks(const fs::path& folder) {
 }
 
 // Kills a child at the given point of the store's making; false if it came to its end.
-bool is_killed_at(int number, const Source& source, const fs::path& folder) {
+bool is_killed_at(int number, const Source& source, const text::PromptEncoder& encoder,
+                  const fs::path& folder) {
   const pid_t child = ::fork();
   if (child == 0) {
     PrepareOptions options = small_blocks(folder);
@@ -44,7 +51,7 @@ bool is_killed_at(int number, const Source& source, const fs::path& folder) {
         ::_exit(9);
       }
     };
-    static_cast<void>(prepare(source, stories(), options));
+    static_cast<void>(prepare(source, encoder, options));
     ::_exit(0);
   }
   int status = 0;
@@ -52,27 +59,60 @@ bool is_killed_at(int number, const Source& source, const fs::path& folder) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 9;
 }
 
+// Returns how many points there are.
+int expect_the_same_after_kills(const Source& source, const text::PromptEncoder& encoder) {
+  const TempFolder folder;
+  const fs::path whole = folder.path() / "whole";
+  static_cast<void>(prepare(source, encoder, small_blocks(whole)));
+  const std::string bytes = bytes_of(store_in(whole));
+  for (int point = 1;; ++point) {
+    const fs::path cache = folder.path() / ("cache" + std::to_string(point));
+    if (!is_killed_at(point, source, encoder, cache)) {
+      return point - 1;
+    }
+    static_cast<void>(prepare(source, encoder, small_blocks(cache)));
+    EXPECT_EQ(bytes_of(store_in(cache)), bytes) << "killed at point " << point;
+    EXPECT_EQ(std::distance(fs::directory_iterator(cache), {}), 1) << "killed at point " << point;
+  }
+}
+
 TEST(Prepare, GivesTheSameBytesAfterAKillAtAnyPoint) {
   const TempFolder folder;
   const auto lines = folder.write("a.jsonl", many_records(3000));
   const Source source = open_source(lines, kSkipping, {});
-  const fs::path whole = folder.path() / "whole";
-  const Prepared expected = prepare(source, stories(), small_blocks(whole));
+  const Prepared expected = prepare(source, stories(), {});
   EXPECT_GT(expected.report.duplicates, 20);
   EXPECT_EQ(expected.report.skipped, 60);
-  const std::string bytes = bytes_of(store_in(whole));
-  int kills = 0;
-  for (int point = 1;; ++point) {
-    const fs::path cache = folder.path() / ("cache" + std::to_string(point));
-    if (!is_killed_at(point, source, cache)) {
-      break;
-    }
-    ++kills;
-    static_cast<void>(prepare(source, stories(), small_blocks(cache)));
-    ASSERT_EQ(bytes_of(store_in(cache)), bytes) << "killed at point " << point;
-    EXPECT_EQ(std::distance(fs::directory_iterator(cache), {}), 1) << "killed at point " << point;
+  EXPECT_GE(expect_the_same_after_kills(source, stories()), 20);
+}
+
+// Conversations of a format whose records are read one after the other, bad ones among them; some
+// make several samples, between which a block may end.
+TEST(Prepare, GivesTheSameBytesOfConversationsAfterAKillAtAnyPoint) {
+  const TempFolder folder;
+  std::string array;
+  for (int i = 0; i < 500; ++i) {
+    const std::string number = std::to_string(i);
+    const std::string blank = i % 7 == 0 ? " " : "";  // which the template takes off later
+    array += i == 0 ? "[" : ",\n";
+    array += i % 50 == 49
+                 ? R"({"messages": []})"
+                 : R"({"messages": [{"role": "user", "content": "Who has )" + number +
+                       R"( stones?"}, {"role": "assistant", "content": ")" + blank + "Child " +
+                       number + R"( has."}, {"role": "user", "content": "And )" + number +
+                       R"( of them?"}, {"role": "assistant", "content": "All )" + number + "\"}]}";
   }
-  EXPECT_GE(kills, 20);
+  array += "]";
+  const Source source = open_source(folder.write("a.json", array), kSkipping, {});
+  const text::PromptEncoder encoder = chat_stories(
+      512,
+      "{% for m in messages %}<s>{{ m.role }}:{{ m.content if loop.last else m.content | trim }}"
+      "</s>{% endfor %}{% if add_generation_prompt %}<s>assistant:{% endif %}");
+  const Prepared expected = prepare(source, encoder, {});
+  EXPECT_EQ(expected.report.skipped, 10);
+  EXPECT_EQ(expected.report.chat.conversations, 490);
+  EXPECT_GT(expected.report.samples, 490);
+  EXPECT_GE(expect_the_same_after_kills(source, encoder), 20);
 }
 
 // Each start is killed at its first block, and none encodes what another has finished.
@@ -84,7 +124,7 @@ TEST(Prepare, KeepsFinishedBlocksOverManyKills) {
   const fs::path cache = folder.path() / "cache";
   constexpr int kAfterTheJournal = 4;
   int starts = 0;
-  while (is_killed_at(kAfterTheJournal, source, cache)) {
+  while (is_killed_at(kAfterTheJournal, source, stories(), cache)) {
     ASSERT_LT(++starts, 100);
   }
   EXPECT_GT(starts, 3);
@@ -110,16 +150,42 @@ TEST(Prepare, GivesTheSamplesOfTheWholeFile) {
   const auto lines = folder.write("a.jsonl", many_records(9000));
   for (const data::Limit& limit :
        {data::Limit{}, data::Limit{4000}, data::Limit{4000, true, 3}, data::Limit{1'000'000}}) {
-    const data::DataFile file = data::read_data_file(lines, kSkipping);
-    const data::TokenizedFile expected =
-        data::tokenize(data::questions_of(file, limit), file, stories());
-    const Prepared found = prepare(open_source(lines, kSkipping, {}), stories(), {.limit = limit});
-    EXPECT_EQ(found.report.sentence(), expected.report.sentence());
-    ASSERT_EQ(found.store->size(), expected.samples.size());
-    for (std::size_t i = 0; i < found.store->size(); ++i) {
-      ASSERT_THAT(found.store->at(i).ids, testing::ElementsAreArray(expected.samples[i].ids));
+    text::QuestionFile records = whole(lines, kSkipping);
+    const auto most = static_cast<std::size_t>(limit.samples);
+    if (limit.random) {
+      std::vector<text::Question> drawn;
+      for (const std::size_t index : data::subset(records.questions.size(), most, limit.seed)) {
+        drawn.push_back(records.questions[index]);
+      }
+      records.questions = drawn;
+    } else if (most > 0 && most < records.questions.size()) {
+      records.questions.resize(most);
     }
+    const Prepared found = prepare(open_source(lines, kSkipping, {}), stories(), {.limit = limit});
+    EXPECT_EQ(found.report.skipped, 180);
+    expect_samples(*found.store, encoded(records, stories()));
   }
+}
+
+// Bytes that this process has asked files for.
+std::int64_t bytes_read() {
+  std::ifstream io("/proc/self/io");
+  std::string name;
+  std::int64_t bytes = 0;
+  io >> name >> bytes;
+  return bytes;
+}
+
+TEST(Prepare, ReadsTheFileOnceForItsFirstRecords) {
+  const TempFolder folder;
+  const std::string records = many_records(20'000);
+  const Source source = open_source(folder.write("a.jsonl", records), kSkipping, {});
+  const text::PromptEncoder encoder = stories();
+  const std::int64_t before = bytes_read();
+  const Prepared found = prepare(source, encoder, {.limit = {100}});
+  EXPECT_EQ(found.store->size(), 100U);
+  EXPECT_EQ(found.report.skipped, 400);  // all are told
+  EXPECT_LT(bytes_read() - before, std::ssize(records) * 3 / 2);
 }
 
 TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
@@ -135,10 +201,8 @@ TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
   };
   for (const data::FileReading& reading :
        {data::FileReading{}, data::FileReading{.bad = {.skip = true, .most_skipped = 5}}}) {
-    const std::string expected = message_of([&] {
-      static_cast<void>(data::parse_data_file(
-          data::read_data_file(lines, {config::DataFormat::Jsonl, {}, reading.bad})));
-    });
+    const std::string expected = message_of(
+        [&] { static_cast<void>(text::read_records({lines.string()}, {.bad = reading.bad})); });
     EXPECT_THAT(expected, testing::HasSubstr("line 50"));
     EXPECT_EQ(message_of([&] {
                 static_cast<void>(prepare(open_source(lines, reading, {}), stories(), {}));
@@ -198,6 +262,86 @@ TEST(Prepare, IsDoneByOneOfSeveralWhileOthersWait) {
     thread.join();
   }
   EXPECT_EQ(made, 1);
+}
+
+// One of several reads the bad data, while the others wait for it; none of them reads it again.
+TEST(Prepare, TellsThoseWhoWaitWhyItFailed) {
+  const TempFolder folder;
+  const Source source = open_source(folder.write("a.jsonl", many_records(3000)), {}, {});
+  constexpr int kProcesses = 4;
+  std::atomic<int> waiting = 0;
+  std::atomic<int> encoding = 0;
+  std::vector<std::string> messages(kProcesses);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kProcesses; ++i) {
+    threads.emplace_back([&, i] {
+      PrepareOptions options = small_blocks(folder.path() / "cache");
+      bool encodes = false;
+      bool waits = false;
+      options.on_progress = [&](std::int64_t, std::int64_t, const std::string&) {
+        encoding += std::exchange(encodes, true) ? 0 : 1;
+        while (waiting < kProcesses - 1 && encoding == 1) {
+          std::this_thread::yield();
+        }
+      };
+      options.on_wait = [&](const std::string& /*progress*/) {
+        waiting += std::exchange(waits, true) ? 0 : 1;
+      };
+      try {
+        static_cast<void>(prepare(source, stories(), options));
+      } catch (const sherd::Error& error) {
+        EXPECT_EQ(error.code(), sherd::ExitCode::BadData);
+        messages[static_cast<std::size_t>(i)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(encoding, 1);
+  EXPECT_THAT(messages[0], testing::HasSubstr("a.jsonl: 60 faults\n  line 50, "));
+  EXPECT_THAT(messages, testing::Each(messages[0]));
+  // The next start looks by itself, also where it may skip what was refused.
+  const Source skipping = open_source(folder.path() / "a.jsonl", kSkipping, {});
+  EXPECT_EQ(prepare(skipping, stories(), small_blocks(folder.path() / "cache")).report.skipped, 60);
+}
+
+// Another process takes the lock when this one has looked for the last time.
+TEST(Prepare, SaysThatItsLockWasTakenOver) {
+  const TempFolder folder;
+  const Source source = open_source(folder.write("a.jsonl", many_records(300)), kSkipping, {});
+  for (const std::string point :
+       {"before a block", "after counting duplicates", "before the name"}) {
+    PrepareOptions options = small_blocks(folder.path() / point);
+    options.at_point = [&](const char* name) {
+      if (name == point) {
+        for (const auto& entry : fs::directory_iterator(options.folder)) {
+          fs::remove_all(entry.path());
+        }
+      }
+    };
+    expect_error([&] { static_cast<void>(prepare(source, stories(), options)); },
+                 sherd::ExitCode::StorageIo,
+                 {".lock: another process took this lock over, since this one was silent for too "
+                  "long. Start the same command again."});
+  }
+}
+
+// As NFS without its lock service, or Lustre mounted without flock.
+TEST(Prepare, KeepsNothingWhereFilesCannotBeLocked) {
+  const TempFolder folder;
+  const Source source = open_source(folder.write("a.jsonl", many_records(30)), kSkipping, {});
+  const text::PromptEncoder encoder = stories();
+  for (const int error : {ENOLCK, ENOSYS, EOPNOTSUPP}) {
+    const int code = sherd::test::without_system_call(SYS_flock, error, [&] {
+      const Prepared made = prepare(source, encoder, small_blocks(folder.path() / "cache"));
+      const bool is_told =
+          made.not_kept.find("the file system has no file locks: ") != std::string::npos;
+      return is_told && made.store->size() == 30 ? 0 : 1;
+    });
+    EXPECT_EQ(code, 0) << error;
+    EXPECT_TRUE(store_in(folder.path() / "cache").empty());
+  }
 }
 
 TEST(StoreLock, IsTakenOverFromAHolderThatIsSilent) {

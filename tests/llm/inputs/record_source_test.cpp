@@ -3,13 +3,12 @@
 
 #include "llm/inputs/record_source.h"
 
-#include <fstream>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "llm/text/chat_encoder.h"
-#include "llm/text/chosen_template.h"
+#include "llm/text/conversation.h"
 #include "tests/llm/inputs/stores.h"
 #include "tests/support/expect_error.h"
 
@@ -22,15 +21,6 @@ using sherd::test::TempFolder;
 
 const fs::path kShipped = SHERD_TEST_SOURCE_DIR "/recipes/data";
 
-// Of conversations too, by a template that ships.
-text::PromptEncoder chat_stories() {
-  const fs::path model = sherd::test::data_folder() / "stories260k-hf";
-  const auto tokenizer = text::Tokenizer::from_folder(model);
-  const auto chat = std::make_shared<const text::ChatEncoder>(
-      tokenizer, text::chat_template_of("zephyr", model).value(), text::ChatOptions{});
-  return {tokenizer, {512, 32}, {.chat = chat}};
-}
-
 PrepareOptions in_folder(const fs::path& folder) {
   PrepareOptions options;
   options.folder = folder;
@@ -41,19 +31,13 @@ PrepareOptions in_folder(const fs::path& folder) {
 void expect_samples_of_the_whole(const fs::path& path, const data::FileReading& reading) {
   const TempFolder folder;
   const text::PromptEncoder encoder = chat_stories();
-  const data::DataFile file = data::read_data_file(path, reading);
-  const data::TokenizedFile whole = data::tokenize(data::questions_of(file, {}), file, encoder);
   const Source source = open_source(path, reading, {});
+  const data::DataFile file = data::read_data_file(path, reading);
   EXPECT_EQ(source.file.sha256, file.sha256);
   EXPECT_EQ(source.file.note, file.note);
   EXPECT_EQ(source.file.reading.format, file.reading.format);
   const Prepared prepared = prepare(source, encoder, in_folder(folder.path() / "cache"));
-  EXPECT_EQ(prepared.report.sentence(), whole.report.sentence());
-  ASSERT_EQ(prepared.store->size(), whole.samples.size()) << path;
-  for (std::size_t i = 0; i < whole.samples.size(); ++i) {
-    EXPECT_TRUE(std::ranges::equal(prepared.store->at(i).ids, whole.samples[i].ids));
-    EXPECT_TRUE(std::ranges::equal(prepared.store->at(i).supervised, whole.samples[i].supervised));
-  }
+  expect_samples(*prepared.store, encoded(whole(path, reading), encoder));
 }
 
 // Records that are long make small batches: memory is bounded in bytes.
@@ -146,6 +130,60 @@ TEST(RecordSource, GoesOnAfterABatchThatWasRead) {
   const ParsedBatch found = again->parse();
   ASSERT_EQ(found.end, expected.end);
   EXPECT_EQ(found.questions->questions[0].id, expected.questions->questions[0].id);
+}
+
+// A batch is all of a row group that is held.
+TEST(RecordSource, ReadsPromptsOfParquetOneByOne) {
+  const fs::path path =
+      SHERD_TEST_SOURCE_DIR "/tests/data/cases/empty-parquet-shard/parts/part-0.parquet";
+  const Source source = open_source(path, {}, {});
+  EXPECT_FALSE(source.file.are_questions);
+  EXPECT_EQ(records_of(source, {})->unit(), "records");
+  expect_samples_of_the_whole(path, {});
+  const fs::path squad = SHERD_TEST_SOURCE_DIR "/tests/data/parquet/squad-32.parquet";
+  EXPECT_TRUE(open_source(squad, {}, {}).file.are_questions);
+  expect_samples_of_the_whole(squad, {});
+}
+
+// Of each sample the store knows the record, whatever was left out and however many samples a
+// record makes.
+TEST(RecordSource, GivesTheRecordsThatSamplesAreOf) {
+  for (const char* name : {"stories-chat.jsonl", "stories-chat.parquet", "squad-32.json"}) {
+    for (const data::Limit& limit : {data::Limit{}, data::Limit{20}, data::Limit{20, true, 3}}) {
+      const data::FileReading reading = {
+          .bad = {.skip = true}, .side = data::Side::Training, .held_out = 0.2};
+      const Source source = open_source(kShipped / name, reading, {});
+      const text::PromptEncoder encoder = chat_stories(200);
+      const Prepared prepared = prepare(source, encoder, {.limit = limit});
+      std::set<std::int64_t> numbers;
+      for (std::size_t i = 0; i < prepared.store->size(); ++i) {
+        numbers.insert(prepared.store->record(i));
+      }
+      const auto records = records_at(source, numbers);
+      ASSERT_EQ(records.size(), numbers.size());
+      std::vector<text::LabelledPrompt> samples;
+      for (const auto& [number, record] : records) {
+        const auto of_record = data::encode_samples(record, 0, encoder);
+        samples.insert(samples.end(), of_record.begin(), of_record.end());
+      }
+      expect_samples(*prepared.store, samples);
+    }
+  }
+}
+
+TEST(RecordSource, CountsConversationsThatMakeSeveralSamples) {
+  const Source source = open_source(kShipped / "stories-chat.jsonl", {}, {});
+  const text::PromptEncoder encoder = chat_stories();
+  const data::ConversationFigures chat = prepare(source, encoder, {}).report.chat;
+  EXPECT_EQ(chat.conversations, 120);
+  data::ConversationFigures expected;
+  const text::QuestionFile records = whole(kShipped / "stories-chat.jsonl", {});
+  for (std::size_t i = 0; i < records.questions.size(); ++i) {
+    expected.add(data::ConversationFigures(data::encode_samples(records, i, encoder)));
+  }
+  EXPECT_EQ(chat.unrolled, expected.unrolled);
+  EXPECT_EQ(chat.rewritten, expected.rewritten);
+  EXPECT_EQ(chat.apart, expected.apart);
 }
 
 }  // namespace

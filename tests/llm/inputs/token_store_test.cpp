@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/inputs/prepare.h"
@@ -19,28 +20,10 @@ namespace fs = std::filesystem;
 using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
-data::TokenizedFile tokenized(const fs::path& path, const text::PromptEncoder& encoder,
-                              const data::Limit& limit = {}) {
-  const data::DataFile file = data::read_data_file(path, {.bad = {.skip = true}});
-  return data::tokenize(data::questions_of(file, limit), file, encoder);
-}
-
-void expect_same(const data::Samples& found, const data::Samples& expected) {
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_THAT(found[i].ids, testing::ElementsAreArray(expected[i].ids));
-    EXPECT_TRUE(std::ranges::equal(found[i].supervised, expected[i].supervised));
-    EXPECT_EQ(found[i].cut, expected[i].cut);
-    EXPECT_EQ(found.length(i), std::ssize(expected[i].ids));
-    EXPECT_EQ(found.supervised(i), expected[i].supervised_tokens());
-  }
-}
-
 TEST(TokenCache, GivesBackWhatWasWritten) {
   const TempFolder folder;
   const fs::path cache = folder.path() / "not/there/yet";
   const data::Limit limit{7};
-  const data::TokenizedFile expected = tokenized(kQuestions, stories(200, 8), limit);
   const Source source = open_source(kQuestions, {}, {});
   const Prepared made =
       prepare(source, stories(200, 8), {.folder = cache, .limit = limit, .keeps_records = true});
@@ -50,19 +33,50 @@ TEST(TokenCache, GivesBackWhatWasWritten) {
   EXPECT_FALSE(found.was_made);
   EXPECT_EQ(made.not_kept, "");
   EXPECT_EQ(found.store->digest(), made.store->digest());
-  expect_same(data::Samples(found.store), expected.samples);
-  EXPECT_EQ(found.report.sentence(), expected.report.sentence());
-  const text::QuestionFile records = records_in(*found.store);
-  ASSERT_EQ(records.questions.size(), 7U);
-  const data::DataFile file = data::read_data_file(kQuestions);
-  const text::QuestionFile questions = data::questions_of(file, limit);
+  text::QuestionFile questions = whole(kQuestions, {});
+  questions.questions.resize(7);
+  expect_samples(*found.store, encoded(questions, stories(200, 8)));
+  EXPECT_EQ(found.report.sentence(), made.report.sentence());
+  const data::Dataset records = dataset_of(found, source);
   for (std::size_t i = 0; i < 7; ++i) {
-    EXPECT_EQ(records.questions[i].id, questions.questions[i].id);
-    EXPECT_EQ(records.questions[i].question, questions.questions[i].question);
-    EXPECT_EQ(records.questions[i].answers.size(), questions.questions[i].answers.size());
-    EXPECT_EQ(records.questions[i].answers[0].text, questions.questions[i].answers[0].text);
-    EXPECT_FALSE(records.questions[i].is_record());
+    const text::Question record = records.record(i);
+    EXPECT_EQ(record.id, questions.questions[i].id);
+    EXPECT_EQ(record.question, questions.questions[i].question);
+    EXPECT_EQ(record.answers.size(), questions.questions[i].answers.size());
+    EXPECT_EQ(record.answers[0].text, questions.questions[i].answers[0].text);
+    EXPECT_FALSE(record.is_record());
   }
+}
+
+// Records are read one by one: evaluation holds none.
+TEST(TokenCache, RecordsTakeNoMemory) {
+  const TempFolder folder;
+  constexpr std::int64_t kRecords = 10'000;
+  std::string lines;
+  for (std::int64_t i = 0; i < kRecords; ++i) {
+    lines += R"({"prompt": "Who?", "completion": ")" +
+             std::string(1000, static_cast<char>('a' + i % 26)) + "\"}\n";
+  }
+  const Source source = open_source(folder.write("a.jsonl", lines), {}, {});
+  const Prepared prepared = prepare(source, stories(64), {.keeps_records = true});
+  const auto anonymous_kib = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("RssAnon:")) {
+        return std::stoll(line.substr(8));
+      }
+    }
+    return 0LL;
+  };
+  ::malloc_trim(0);  // what preparing has freed
+  const auto before = anonymous_kib();
+  const data::Dataset dataset = dataset_of(prepared, source);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < dataset.samples.size(); ++i) {
+    bytes += dataset.record(i).answers.front().text.size();
+  }
+  EXPECT_EQ(bytes, 1000 * kRecords);
+  EXPECT_LT(anonymous_kib() - before, 3 << 10);
 }
 
 TEST(TokenCache, WhoseFileBecomesShorterIsNamed) {
@@ -85,9 +99,11 @@ TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
   EXPECT_FALSE(found.was_made);
   EXPECT_EQ(found.report.skipped, 1);
   ASSERT_EQ(found.skipped.size(), 1U);
-  const auto expected = data::parse_data_file(data::read_data_file(lines, {.bad = {.skip = true}}));
-  EXPECT_EQ(text::to_jsonl(found.skipped), text::to_jsonl(expected.skipped));
-  EXPECT_EQ(found.report.sentence(), tokenized(lines, stories()).report.sentence());
+  const text::BadSample& bad = found.skipped[0];
+  EXPECT_EQ(bad.source, lines.string());
+  EXPECT_EQ(bad.content, "bad");
+  EXPECT_THAT(bad.text(), testing::StartsWith("line 2, byte 35: "));
+  EXPECT_THAT(found.report.sentence(), testing::EndsWith("; 1 bad sample skipped"));
   // The same store, where bad samples are refused now.
   expect_error(
       [&] { static_cast<void>(prepare(open_source(lines, {}, {}), stories(), {.folder = cache})); },
@@ -102,12 +118,41 @@ TEST(TokenCache, KnowsWhichQuestionsDidNotFit) {
   const auto tight = stories(11, 8);
   const Source source = open_source(lines, {.bad = {.skip = true}}, {});
   const Prepared found = prepare(source, tight, {.folder = folder.path() / "cache"});
-  EXPECT_THAT(found.report.unfit, testing::ElementsAre(0));
-  expect_same(data::Samples(found.store), tokenized(lines, tight).samples);
-  const data::DataFile file = data::read_data_file(lines, {.bad = {.skip = true}});
-  const text::QuestionFile questions = data::questions_of(file, {}, found.report, tight);
-  EXPECT_EQ(questions.questions[0].id, "line 2");
-  EXPECT_EQ(text::to_jsonl(found.skipped), text::to_jsonl(questions.skipped));
+  ASSERT_EQ(found.store->size(), 1U);
+  EXPECT_EQ(found.store->record(0), 1);
+  text::QuestionFile fits = whole(lines, {});
+  fits.questions.erase(fits.questions.begin());
+  expect_samples(*found.store, encoded(fits, tight));
+  ASSERT_EQ(found.skipped.size(), 1U);
+  EXPECT_THAT(found.skipped[0].text(),
+              testing::StartsWith("line 1, byte 0: nothing of the prompt"));
+  EXPECT_THAT(found.skipped[0].content, testing::HasSubstr("🦙"));
+}
+
+// Processes that know the file by other names have the same store, and tell their own.
+TEST(TokenCache, IsTheSameForFilesOfOtherNames) {
+  const TempFolder folder;
+  const data::FileReading skipping = {.bad = {.skip = true}};
+  const auto source_in = [&](const std::string& name) {
+    fs::create_directory(folder.path() / name);
+    folder.write(name + "/" + name + "-1.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    folder.write(name + "/" + name + "-2.jsonl",
+                 "bad\n{\"prompt\": \"c\", \"completion\": \"d\"}\n");
+    return open_source(folder.path() / name / "*.jsonl", skipping, {});
+  };
+  const Source here = source_in("here");
+  const Source there = source_in("long-name-of-another-mount");
+  const PrepareOptions mine = {.folder = folder.path() / "mine", .keeps_records = true};
+  const PrepareOptions other = {.folder = folder.path() / "other", .keeps_records = true};
+  EXPECT_EQ(store_key(here, stories(), mine), store_key(there, stories(), other));
+  const Prepared made = prepare(here, stories(), mine);
+  EXPECT_EQ(prepare(there, stories(), other).store->digest(), made.store->digest());
+  const Prepared found = prepare(there, stories(), mine);
+  EXPECT_FALSE(found.was_made);
+  ASSERT_EQ(found.skipped.size(), 1U);
+  EXPECT_EQ(found.skipped[0].source, there.file.files[1].name);
+  EXPECT_EQ(dataset_of(found, there).record(1).id, "line 2 of long-name-of-another-mount-2.jsonl");
+  EXPECT_EQ(dataset_of(made, here).record(1).id, "line 2 of here-2.jsonl");
 }
 
 // A store without its tail is none; a block is checked when it is read.
@@ -115,7 +160,9 @@ TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {
   const TempFolder folder;
   const fs::path cache = folder.path() / "cache";
   const Source source = open_source(kQuestions, {}, {});
-  static_cast<void>(prepare(source, stories(), {.folder = cache, .limit = {2}}));
+  const PrepareOptions options = {
+      .folder = cache, .limit = {3}, .keeps_records = true, .block_bytes = 2000};
+  static_cast<void>(prepare(source, stories(), options));
   const fs::path path = store_in(cache);
   const std::string good = sherd::test::bytes_of(path);
   std::size_t unnoticed = 0;
@@ -126,8 +173,8 @@ TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {
     const auto store = TokenStore::open(path);
     try {
       unnoticed += store == nullptr ? 0 : 1;
-      if (store != nullptr) {
-        static_cast<void>(store->at(1));
+      for (std::size_t i = 0; store != nullptr && i < store->size(); ++i) {
+        static_cast<void>(i % 2 == 0 ? store->at(i).ids.size() : store->text(i).size());
       }
     } catch (const sherd::Error& error) {
       EXPECT_EQ(error.code(), sherd::ExitCode::StorageIo);
@@ -142,7 +189,7 @@ TEST(TokenCache, HasNothingWhereTheFileIsDamaged) {
     std::ofstream(path, std::ios::binary) << good.substr(0, size);
     EXPECT_EQ(TokenStore::open(path), nullptr) << size << " bytes";
   }
-  EXPECT_TRUE(prepare(source, stories(), {.folder = cache, .limit = {2}}).was_made);
+  EXPECT_TRUE(prepare(source, stories(), options).was_made);
   EXPECT_EQ(sherd::test::bytes_of(path), good);
 }
 
@@ -161,7 +208,7 @@ TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
   const Prepared made = prepare(open_source(kQuestions, {}, {}), stories(), {});
   EXPECT_EQ(made.not_kept, "");
   EXPECT_TRUE(made.was_made);
-  expect_same(data::Samples(made.store), tokenized(kQuestions, stories()).samples);
+  expect_samples(*made.store, encoded(whole(kQuestions, {}), stories()));
 }
 
 TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {

@@ -112,16 +112,16 @@ TEST(ChatCheck, TellsWhatGenerationWouldHaveWhereTokensStraddleASpan) {
   const auto tokenizer = Tokenizer::from_folder(folder);
   const json question = {{"do", "tokens"},
                          {"tokenizer_file", (folder / "tokenizer.json").string()},
-                         {"text", "Once upon"},
-                         {"spans", {{2, 9}, {4, 9}}},
+                         {"text", "Once upon</s>"},
+                         {"spans", {{2, 13}, {4, 13}}},
                          {"rule", "starts"}};
   const Answers answers = ask({question.dump()});
   ASSERT_EQ(answers.code, 0);
   const json& answer = answers.lines.at(0);
-  EXPECT_EQ(answer["ids"], json(tokenizer.encode_whole("Once upon").ids));
+  EXPECT_EQ(answer["ids"], json(tokenizer.encode_whole("Once upon</s>").ids));
   EXPECT_EQ(answer["as_generated"][0],
             json({{"prompt_ids", tokenizer.encode_whole("On").ids},
-                  {"answer_ids", tokenizer.encode_whole("ce upon").ids}}));
+                  {"answer_ids", tokenizer.encode_whole("ce upon</s>").ids}}));
   EXPECT_EQ(answer["as_generated"][1], nullptr);
 }
 

@@ -13,6 +13,11 @@ using sherd::ExitCode;
 using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
+std::string rendered(const ChatTemplate& chat, const std::string& message = "Hi!") {
+  const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", message}}};
+  return chat.render(messages, nullptr, {{"add_generation_prompt", true}}, "").text;
+}
+
 std::string rendered(const std::string& chat_template, const std::string& message = "Hi!") {
   const TempFolder folder;
   const nlohmann::json config = {{"chat_template", chat_template},
@@ -20,7 +25,7 @@ std::string rendered(const std::string& chat_template, const std::string& messag
                                  {"eos_token", "</s>"},
                                  {"pad_token", nullptr}};
   static_cast<void>(folder.write("tokenizer_config.json", config.dump()));
-  return ChatTemplate::from_folder(folder.path())->render(message);
+  return rendered(ChatTemplate::from_folder(folder.path()).value(), message);
 }
 
 // The form that many small models have: a system message where there is none, and marks by role.
@@ -61,10 +66,10 @@ TEST(ChatTemplate, LiesInOneOfTwoFiles) {
   EXPECT_FALSE(with_config("{}"));
   const auto named = with_config(R"({"chat_template": [{"name": "tool_use", "template": "t"},
                                      {"name": "default", "template": "d"}]})");
-  EXPECT_EQ(named->render(""), "d");
+  EXPECT_EQ(rendered(named.value()), "d");
   EXPECT_EQ(named->file(), (folder.path() / "tokenizer_config.json").string());
   static_cast<void>(folder.write("chat_template.jinja", "own"));
-  EXPECT_EQ(ChatTemplate::from_folder(folder.path())->render(""), "own");
+  EXPECT_EQ(rendered(ChatTemplate::from_folder(folder.path()).value()), "own");
 }
 
 TEST(ChatTemplate, ThatCannotBeRightIsToldWithItsFile) {

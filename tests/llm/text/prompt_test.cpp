@@ -19,7 +19,7 @@ Tokenizer stories() {
   return Tokenizer::from_folder(sherd::test::data_folder() / "stories260k-hf");
 }
 
-SquadFile recipe(const std::string& name) {
+QuestionFile recipe(const std::string& name) {
   return read_squad(std::filesystem::path(SHERD_TEST_SOURCE_DIR) / "recipes/data" / name);
 }
 
@@ -49,10 +49,10 @@ std::string answer_of(const PromptEncoder& encoder, const LabelledPrompt& sample
 
 // On every question: the supervised tokens decode to the answer and end in the end token; the ids
 // before them are the prompt alone; nothing is longer than the limits allow.
-void expect_labels_right(const PromptEncoder& encoder, const SquadFile& file) {
-  for (const SquadQuestion& question : file.questions) {
+void expect_labels_right(const PromptEncoder& encoder, const QuestionFile& file) {
+  for (const Question& question : file.questions) {
     const std::string& context = file.contexts[question.context];
-    const SquadAnswer& answer = question.answers.front();
+    const Answer& answer = question.answers.front();
     const LabelledPrompt sample = encoder.encode_labelled(question.question, context, answer);
     EXPECT_EQ(prompt_of(sample), encoder.encode(question.question, context)) << question.id;
     EXPECT_LE(supervised_begin(sample), encoder.limits().prompt_tokens()) << question.id;
@@ -70,7 +70,7 @@ void expect_labels_right(const PromptEncoder& encoder, const SquadFile& file) {
 }
 
 TEST(Prompt, SupervisedTokensDecodeToTheAnswer) {
-  const SquadFile file = recipe("squad-100-heldout.json");
+  const QuestionFile file = recipe("squad-100-heldout.json");
   expect_labels_right(PromptEncoder(stories(), {512, 32}), file);
   expect_labels_right(PromptEncoder(stories(), {200, 8}), file);  // cuts contexts and answers
 }
@@ -78,7 +78,7 @@ TEST(Prompt, SupervisedTokensDecodeToTheAnswer) {
 TEST(Prompt, SupervisedTokensDecodeToTheAnswerWithLlama3) {
   SHERD_NEEDS_EXTRA_DATA("llama3-tokenizer");
   const auto tokenizer = Tokenizer::from_folder(*sherd::test::extra_data("llama3-tokenizer"));
-  const SquadFile file = read_squad(*sherd::test::extra_data("squad/dev-v1.1.json"));
+  const QuestionFile file = read_squad(*sherd::test::extra_data("squad/dev-v1.1.json"));
   expect_labels_right(PromptEncoder(tokenizer, {512, 32}), file);
   expect_labels_right(PromptEncoder(tokenizer, {100, 4}), file);
 }

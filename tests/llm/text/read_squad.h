@@ -8,7 +8,7 @@
 
 namespace llm::text {
 
-inline SquadFile read_squad(const std::filesystem::path& path) {
+inline QuestionFile read_squad(const std::filesystem::path& path) {
   return parse_squad(sherd::files::read_file(path.string(), std::uint64_t{1} << 30), path.string());
 }
 

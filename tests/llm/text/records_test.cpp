@@ -16,11 +16,11 @@ using ::testing::HasSubstr;
 const std::string kGood = R"({"prompt": "a", "completion": "b"})";
 
 QuestionFile lines(const std::string& bytes, const BadSamplePolicy& policy = {}) {
-  return parse_jsonl(bytes, "my.jsonl", {}, policy);
+  return read_records({"my.jsonl", bytes}, {.bad = policy});
 }
 
 QuestionFile array(const std::string& bytes, const BadSamplePolicy& policy = {}) {
-  return parse_json_records(bytes, "my.json", {}, policy);
+  return read_records({"my.json", bytes}, {.container = Container::Array, .bad = policy});
 }
 
 TEST(Records, LinesMayEndAndBeginInManyWays) {
@@ -45,7 +45,8 @@ TEST(Records, ArraysHoldThemToo) {
 }
 
 TEST(Records, ColumnsHaveTheNamesOfTheFile) {
-  const auto file = parse_jsonl(R"({"q": "a", "prompt": 3, "a": "b"})", "f", {"q", "a"}, {});
+  const auto file =
+      read_records({"f", R"({"q": "a", "prompt": 3, "a": "b"})"}, {.columns = {"q", "a"}});
   EXPECT_EQ(file.questions[0].question, "a");
   EXPECT_EQ(file.questions[0].answers[0].text, "b");
 }

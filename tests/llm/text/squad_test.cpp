@@ -31,12 +31,12 @@ const std::string kParagraph = "/data/0/paragraphs/0";
 const std::string kQa = kParagraph + "/qas/0";
 const std::string kAnswer = kQa + "/answers/0";
 
-SquadFile read(const std::string& bytes) {
+QuestionFile read(const std::string& bytes) {
   return parse_squad(bytes, "squad.json");
 }
 
 TEST(Squad, CountsCodePointsAsTheFormatDoes) {
-  const SquadFile file = read(good().dump());
+  const QuestionFile file = read(good().dump());
   ASSERT_EQ(file.contexts.size(), 1U);
   ASSERT_EQ(file.questions.size(), 2U);
   EXPECT_EQ(file.questions[0].id, "q1");
@@ -65,7 +65,7 @@ TEST(Squad, ReadsTheLargerFiles) {
 
 TEST(Squad, ReadsVersionTwoWithItsUnanswerableQuestions) {
   SHERD_NEEDS_EXTRA_DATA("squad");
-  const SquadFile file = read_squad(*sherd::test::extra_data("squad/dev-v2.0-5articles.json"));
+  const QuestionFile file = read_squad(*sherd::test::extra_data("squad/dev-v2.0-5articles.json"));
   const auto impossible = std::count_if(file.questions.begin(), file.questions.end(),
                                         [](const auto& each) { return each.unanswerable; });
   EXPECT_EQ(impossible, 702);
@@ -78,8 +78,8 @@ TEST(Squad, AQuestionWithoutAnswerHasAFixedOne) {
   qa["is_impossible"] = true;
   qa["answers"] = json::array();
   qa["plausible_answers"] = json::array({{{"text", "Lund"}, {"answer_start", 0}}});
-  const SquadFile read_back = read(file.dump());
-  const SquadQuestion& question = read_back.questions[0];
+  const QuestionFile read_back = read(file.dump());
+  const Question& question = read_back.questions[0];
   EXPECT_TRUE(question.unanswerable);
   ASSERT_EQ(question.answers.size(), 1U);
   EXPECT_EQ(question.answers[0].text, "unanswerable");
@@ -94,7 +94,7 @@ TEST(Squad, BadQuestionsMayBeSkipped) {
   bad["question"] = 3;
   list.push_back(bad);
   list.push_back(7);
-  const SquadFile kept = parse_squad(file.dump(), "squad.json", {.skip = true});
+  const QuestionFile kept = parse_squad(file.dump(), "squad.json", {.skip = true});
   EXPECT_EQ(kept.questions.size(), read(good().dump()).questions.size());
   ASSERT_EQ(kept.skipped.size(), 2U);
   const std::string place = "/data/0/paragraphs/0/qas/" + std::to_string(before);
@@ -121,7 +121,7 @@ TEST(Squad, QuestionsOfABadContextAreSkippedOneByOne) {
   other["qas"][1]["id"] = "q4";
   other["qas"][1]["question"] = "";
   file["data"][0]["paragraphs"].push_back(other);
-  const SquadFile kept = parse_squad(file.dump(), "squad.json", {.skip = true});
+  const QuestionFile kept = parse_squad(file.dump(), "squad.json", {.skip = true});
   EXPECT_EQ(kept.questions.size(), 2U);
   ASSERT_EQ(kept.skipped.size(), 2U);
   EXPECT_EQ(kept.skipped[0].place, "/data/0/paragraphs/1/qas/0");

@@ -9,7 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "llm/data/dataset.h"
+#include "llm/data/batch.h"
+#include "llm/inputs/prepare.h"
 #include "llm/train/load_model.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
@@ -31,22 +32,23 @@ std::string stories() {
   return sherd::test::data_folder() / "stories260k-hf";
 }
 
-const data::Dataset& questions() {
-  static const data::Dataset dataset = [] {
+const data::Samples& questions() {
+  static const data::Samples samples = [] {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(stories()), {96, 16});
-    return data::load_dataset(SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json", encoder, {32});
+    const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
+    return data::Samples(inputs::prepare(inputs::open_source(file, {}, {}), encoder, {}).store);
   }();
-  return dataset;
+  return samples;
 }
 
 // A rank's share of a step, as one micro-batch.
 data::Batch batch_of(int step, int ranks, int rank) {
-  const auto samples = static_cast<int64_t>(questions().samples.size());
+  const auto samples = static_cast<int64_t>(questions().size());
   std::vector<int64_t> indices;
   for (int64_t row = rank; row < kRows; row += ranks) {
     indices.push_back((step * kRows + row) % samples);
   }
-  return data::collate(questions().samples, indices);
+  return data::collate(questions(), indices);
 }
 
 std::vector<double> losses_of(int ranks, bool plain) {

@@ -89,7 +89,7 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
   const RunData data =
       load_run_data(config, load_tokenizer(config.model.path), shape, world, replace);
   ASSERT_TRUE(replaced);
-  const text::SquadFile file = text::read_squad(source);
+  const text::QuestionFile file = text::read_squad(source);
   const data::DataFile bytes = data::read_data_file(source);
   EXPECT_EQ(data.training.size(), file.questions.size());
   EXPECT_EQ(data.identity.sha256, bytes.sha256);
@@ -97,9 +97,8 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
   const data::Dataset& evaluation = data.heldout.front().dataset;
   EXPECT_EQ(data.heldout.front().sha256, bytes.sha256);
   EXPECT_EQ(evaluation.samples.size(), file.questions.size());
-  ASSERT_EQ(evaluation.file.questions.size(), file.questions.size());
   for (std::size_t i = 0; i < file.questions.size(); ++i) {
-    EXPECT_EQ(evaluation.file.questions[i].id, file.questions[i].id);
+    EXPECT_EQ(evaluation.record(i).id, file.questions[i].id);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "llm/plan/meta_meter.h"
 #include "llm/train/planned_batches.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/samples_in_memory.h"
 
 namespace llm::train {
 namespace {
@@ -32,7 +33,7 @@ RunData data_of(const std::vector<std::int64_t>& lengths, std::int64_t epochs,
   }
   const auto rows = static_cast<std::int64_t>(lengths.size());
   RunData data;
-  data.training = data::Samples(prompts);
+  data.training = data::samples_in_memory(prompts);
   data.rows = data::Rows::one_each(rows);
   data.length.rows = rows;
   data.length.steps_per_epoch = (rows + global_batch - 1) / global_batch;

@@ -12,8 +12,8 @@
 #include <torch/optim/adamw.h>
 
 #include "llm/data/batch.h"
-#include "llm/data/dataset.h"
 #include "llm/eval/batch_tensors.h"
+#include "llm/inputs/prepare.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/train/load_model.h"
@@ -36,19 +36,21 @@ struct Step {
 
 // The data of one micro-batch: `rows` samples from `first` on.
 struct Questions {
-  data::Dataset dataset;
+  data::Samples samples;
   double supervised = 0;  // tokens of all kSamples
 
   Questions() {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(kModel), {512, 32});
     const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
-    dataset = data::load_dataset(file, encoder, {kSamples});
-    supervised = static_cast<double>(dataset.report.supervised_tokens);
+    const auto prepared =
+        inputs::prepare(inputs::open_source(file, {}, {}), encoder, {.limit = {kSamples}});
+    samples = data::Samples(prepared.store);
+    supervised = static_cast<double>(prepared.report.supervised_tokens);
   }
   [[nodiscard]] model::TokenBatch micro_batch(int64_t first, int64_t rows) const {
     std::vector<int64_t> indices(static_cast<size_t>(rows));
     std::iota(indices.begin(), indices.end(), first);
-    return eval::to_tensors(data::collate(dataset.samples, indices));
+    return eval::to_tensors(data::collate(samples, indices));
   }
 };
 
