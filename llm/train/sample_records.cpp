@@ -11,7 +11,7 @@
 #include "llm/data/subset.h"
 #include "llm/text/chat_encoder.h"
 #include "llm/text/conversation.h"
-#include "llm/train/options_of_config.h"
+#include "llm/train/data_options.h"
 
 namespace llm::train {
 
@@ -101,7 +101,7 @@ std::vector<PreviewedTurn> turns_of(const text::Conversation& conversation) {
 
 }  // namespace
 
-SampleRecords::SampleRecords(const RunInputs& run)
+SampleRecords::SampleRecords(const OpenData& run)
     : run_(run),
       encoder_(prompt_encoder_of(run.config.data, run.tokenizer,
                                  run.data.parts.front().report.limits)) {}

@@ -9,7 +9,7 @@
 #include "llm/text/prompt.h"
 #include "llm/text/questions.h"
 #include "llm/train/data_preview.h"
-#include "llm/train/start.h"
+#include "llm/train/run_data.h"
 
 namespace llm::train {
 
@@ -18,7 +18,7 @@ namespace llm::train {
 /// questions of each file that was read.
 class SampleRecords {
  public:
-  explicit SampleRecords(const RunInputs& run);
+  explicit SampleRecords(const OpenData& run);
 
   /// Sets source, id, what was cut off, and of a conversation its turns and samples. `index` is
   /// that of the training sample. Throws sherd::Error as questions_of_part().
@@ -37,7 +37,7 @@ class SampleRecords {
   void tell_conversation(PreviewedSample& sample, const text::Question& question) const;
   void tell_cut(PreviewedSample& sample, const text::QuestionFile& file, std::size_t number) const;
 
-  const RunInputs& run_;
+  const OpenData& run_;
   text::PromptEncoder encoder_;
   std::map<std::size_t, Part> parts_;
 };
