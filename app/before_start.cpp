@@ -7,7 +7,7 @@
 #include "app/launch.h"
 #include "app/recipe.h"
 #include "launch/spinning.h"
-#include "llm/train/options_of_config.h"
+#include "llm/train/data_options.h"
 #include "sherd/error.h"
 
 namespace app {

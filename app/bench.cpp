@@ -30,6 +30,7 @@
 #include "llm/train/agreement.h"
 #include "llm/train/device.h"
 #include "llm/train/options_of_config.h"
+#include "llm/train/run_plan.h"
 #include "llm/train/start.h"
 #include "ops/backend.h"
 #include "sherd/error.h"

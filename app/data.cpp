@@ -18,6 +18,7 @@
 #include "files/output.h"
 #include "llm/inputs/prepare.h"
 #include "llm/train/data_preview.h"
+#include "llm/train/load_data.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
 #include "sherd/world.h"

@@ -9,7 +9,6 @@
 #include "launch/stop_request.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
-#include "llm/train/out_of_memory.h"
 
 namespace app {
 

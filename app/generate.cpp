@@ -30,10 +30,10 @@
 #include "llm/text/prompt_file.h"
 #include "llm/text/record_prompt.h"
 #include "llm/train/agreement.h"
+#include "llm/train/data_options.h"
 #include "llm/train/evaluated_model.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
-#include "llm/train/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {

@@ -16,8 +16,10 @@
 #include "app/verbs.h"
 #include "launch/spinning.h"
 #include "llm/plan/device.h"
+#include "llm/track/progress.h"
+#include "llm/train/data_options.h"
 #include "llm/train/graphed_micro_batches.h"
-#include "llm/train/options_of_config.h"
+#include "llm/train/load_data.h"
 #include "llm/train/plan_beside_estimate.h"
 #include "llm/train/plan_scaling.h"
 #include "llm/train/plan_search.h"
@@ -44,7 +46,7 @@ struct PlanFlags {
 // None if the data is missing: a recipe can be planned before its data is fetched.
 std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
                                            const llm::train::ModelShape& shape,
-                                           const llm::train::Say& say,
+                                           const llm::track::Say& say,
                                            llm::track::Progress& progress) {
   try {
     sherd::World world = sherd::World::alone();

@@ -159,8 +159,8 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
                     .reduce_scatter = options.reduce_scatter},
           .sharding = options.sharding,
           .adamw = adamw_mode(options),
-          .loss_chunk_tokens =
-              plan::loss_chunk_tokens(options.loss_chunk, row_bytes_of(found, options), device),
+          .loss_chunk_tokens = train::loss_chunk_tokens(
+              options.loss_chunk, row_bytes_of(found, options), device.memory_bytes),
           .attention = plan::attention_on(device, options.attention, found.config.shape,
                                           *options.sharding.precision.param_dtype, batch),
           .micro_batches =

@@ -53,7 +53,7 @@ struct BenchOptions {
   c10::ScalarType moments_dtype = c10::ScalarType::Float;  ///< of AdamW: fp32 or bf16
   /// The world's own, for its plan.
   sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
-  plan::LossChunk loss_chunk = {};
+  train::LossChunk loss_chunk = {};
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
   /// Start of the program, for BenchResult::seconds_to_first_step.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

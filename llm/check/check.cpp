@@ -11,6 +11,7 @@
 #include "llm/train/load_model.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/planned_batches.h"
+#include "llm/train/run_plan.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
 
@@ -61,7 +62,7 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
     }
     items.push_back(std::move(item));
   };
-  const train::Say say = [&](const std::string& line) {
+  const track::Say say = [&](const std::string& line) {
     if (world.rank() == 0) {
       hooks.say(line);
     }

@@ -17,7 +17,7 @@
 #include "llm/inputs/record_source.h"
 #include "llm/text/printable.h"
 #include "llm/train/agreement.h"
-#include "llm/train/options_of_config.h"
+#include "llm/train/data_options.h"
 
 namespace llm::check {
 

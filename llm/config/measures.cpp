@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include <fmt/core.h>
@@ -89,6 +90,11 @@ std::optional<milliseconds> duration_of(std::string_view text) {
     }
   }
   return std::nullopt;
+}
+
+std::int64_t warmup_steps(const Warmup& warmup, std::int64_t total_steps) {
+  return warmup.steps ? *warmup.steps
+                      : std::llround(warmup.share * static_cast<double>(total_steps));
 }
 
 std::optional<MemorySize> memory_size_of(std::string_view text) {

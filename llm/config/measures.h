@@ -54,6 +54,8 @@ struct Warmup {
 
 /// "100 steps", or a share of the run from 0 to 1: "0.03".
 [[nodiscard]] std::optional<Warmup> warmup_of(std::string_view text);
+/// The steps of the warm-up: a share of the run is rounded to whole steps.
+[[nodiscard]] std::int64_t warmup_steps(const Warmup& warmup, std::int64_t total_steps);
 
 /// An amount of memory.
 struct MemorySize {

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "ops/linear_cross_entropy.h"
 #include "sherd/error.h"
 
 namespace llm::plan {
@@ -23,19 +22,6 @@ std::int64_t reserve_bytes(const Device& device, int ranks, std::int64_t planned
   return device.type == c10::DeviceType::CPU
              ? 0
              : planned_bytes / kShareOfFragments + (ranks > 1 ? kNccl : 0);
-}
-
-std::int64_t loss_chunk_tokens(const LossChunk& asked, std::int64_t row_bytes,
-                               const Device& device) {
-  constexpr std::int64_t kMostRows = 8192, kShareOfMemory = 32;
-  if (asked.tokens) {
-    return *asked.tokens;
-  }
-  if (!asked.bytes && device.type == c10::DeviceType::CPU) {
-    return sherd::ops::kLossChunkTokens;
-  }
-  const std::int64_t bytes = asked.bytes.value_or(device.memory_bytes / kShareOfMemory);
-  return std::clamp<std::int64_t>(bytes / row_bytes, 1, kMostRows);
 }
 
 const std::vector<Device>& devices() {

@@ -81,18 +81,6 @@ struct Device {
   return kThreads * (cuda_graphs ? 2 : 1) * device.workspace_bytes();
 }
 
-/// How a run asks for the chunks that its loss takes the logits in.
-struct LossChunk {
-  std::optional<std::int64_t> tokens = std::nullopt;  ///< rows of a chunk; comes before `bytes`
-  std::optional<std::int64_t> bytes = std::nullopt;   ///< that a chunk's logits take at most
-};
-/// The rows of a chunk of logits, each of `row_bytes`. Returns `asked.tokens` if it is given. Else
-/// the most rows that fit `asked.bytes`, at least 1 and at most 8192: there, reading the head's
-/// weight and adding up its gradient once per chunk takes 6 % of a chunk's products on an H200.
-/// Without `asked.bytes`, a GPU gives 1/32 of its memory, and a CPU takes kLossChunkTokens rows.
-[[nodiscard]] std::int64_t loss_chunk_tokens(const LossChunk& asked, std::int64_t row_bytes,
-                                             const Device& device);
-
 /// What has to be left free beside `planned_bytes` on a GPU, assumed and not measured: 1 GiB for
 /// NCCL's buffers where there are several ranks, and 5 % of what is planned for what the caching
 /// allocator loses between its blocks. None on the CPU.

@@ -13,9 +13,12 @@
 
 namespace llm::track {
 
+/// Takes a line for people.
+using Say = std::function<void(const std::string& line)>;
+
 /// Where lines for people go.
 struct Output {
-  std::function<void(const std::string& line)> say;  ///< a line that stays
+  Say say;  ///< a line that stays
   /// Shows text in the place of what it showed before, until it is given an empty one; none where
   /// the output is no terminal.
   std::function<void(const std::string& text)> show = {};

@@ -6,10 +6,10 @@
 #include <new>
 #include <span>
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/train/out_of_memory.h"
 #include "ops/cpu/isa_agreement.h"
 
 namespace llm::train {
@@ -80,6 +80,19 @@ std::string differences_in(const std::string& name, const std::vector<json>& ran
 }
 
 }  // namespace
+
+bool says_out_of_memory(const std::exception& error) {
+  const auto* const of_c10 = dynamic_cast<const c10::Error*>(&error);
+  if (of_c10 == nullptr) {
+    // What is not implemented fails earlier, without a "primitive descriptor"; what is left is to
+    // write its machine code into new memory.
+    return std::string(error.what()) == "could not create a primitive";
+  }
+  const std::string text = of_c10->what_without_backtrace();
+  return dynamic_cast<const c10::OutOfMemoryError*>(of_c10) != nullptr ||
+         text.find("not enough memory") != std::string::npos ||
+         text.find("can't allocate memory") != std::string::npos;
+}
 
 void KeptFailure::keep(const std::function<void()>& work) {
   try {

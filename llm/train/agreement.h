@@ -25,6 +25,10 @@ class ReportedElsewhere : public sherd::Error {
 /// as reading, tokenizing or planning, and reports no progress.
 inline constexpr std::chrono::minutes kLongestSilence{30};
 
+/// Whether a failure of LibTorch is one for want of memory. Of allocators on a CPU and of oneDNN,
+/// whose exception has no public type, only the words tell it.
+[[nodiscard]] bool says_out_of_memory(const std::exception& error);
+
 /// Runs `work` on every rank. If it throws on one, all throw: the lowest rank that failed its own
 /// exception, the others ReportedElsewhere with the same code and message, so that a failure is
 /// reported once and no rank waits for one that has given up. Collective.

@@ -153,7 +153,7 @@ DataFigures data_figures(const RunData& data, const config::RunConfig& config,
   return figures;
 }
 
-DataPreview preview_of(const RunInputs& run, std::int64_t count) {
+DataPreview preview_of(const OpenData& run, std::int64_t count) {
   DataPreview preview{run.data.parts,
                       run.data.skipped,
                       data_figures(run.data, run.config, run.shape),
@@ -172,7 +172,7 @@ DataPreview preview_of(const RunInputs& run, std::int64_t count) {
   return preview;
 }
 
-std::vector<DealtSample> samples_of_step(const RunInputs& run, std::int64_t step,
+std::vector<DealtSample> samples_of_step(const OpenData& run, std::int64_t step,
                                          std::int64_t ranks) {
   const RunData& data = run.data;
   if (step < 1 || step > data.length.total_steps) {
@@ -220,7 +220,7 @@ std::string clipped(const std::string& text) {
 
 }  // namespace
 
-std::string example_lines(const RunInputs& run) {
+std::string example_lines(const OpenData& run) {
   constexpr std::int64_t kExamples = 3;
   std::string lines = figures_line(data_figures(run.data, run.config, run.shape)) +
                       "\nfirst samples (supervised text in [[ ]]):";

@@ -10,7 +10,6 @@
 #include "llm/text/tokenizer.h"
 #include "llm/train/length_histogram.h"
 #include "llm/train/run_data.h"
-#include "llm/train/start.h"
 
 namespace llm::train {
 
@@ -78,7 +77,7 @@ struct DataPreview {
 
 /// With the first `count` samples. Reads their files once more, for what was cut off. Not
 /// collective. Throws sherd::Error as SampleRecords does.
-[[nodiscard]] DataPreview preview_of(const RunInputs& run, std::int64_t count);
+[[nodiscard]] DataPreview preview_of(const OpenData& run, std::int64_t count);
 
 /// A sample as a rank gets it in a step.
 struct DealtSample {
@@ -90,7 +89,7 @@ struct DealtSample {
 /// What `ranks` ranks get in `step` (from 1), rank after rank: by the order of training alone. Not
 /// collective. Throws as preview_of(), and sherd::Error(Usage) for a step that the run does not
 /// have.
-[[nodiscard]] std::vector<DealtSample> samples_of_step(const RunInputs& run, std::int64_t step,
+[[nodiscard]] std::vector<DealtSample> samples_of_step(const OpenData& run, std::int64_t step,
                                                        std::int64_t ranks);
 
 /// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)";
@@ -98,7 +97,7 @@ struct DealtSample {
 [[nodiscard]] std::string figures_line(const DataFigures& figures);
 
 /// What a run prints at its start: the figures, and three samples of a line each.
-[[nodiscard]] std::string example_lines(const RunInputs& run);
+[[nodiscard]] std::string example_lines(const OpenData& run);
 
 /// How supervised text is marked on a terminal.
 enum class Marks { Brackets, Colour };

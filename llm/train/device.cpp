@@ -9,7 +9,7 @@
 namespace llm::train {
 
 c10::DeviceType chosen_device(config::DeviceKind kind, const sherd::Gpus& gpus, int local_ranks,
-                              const Say& say) {
+                              const track::Say& say) {
   if (kind == config::DeviceKind::Cpu) {
     return c10::DeviceType::CPU;
   }

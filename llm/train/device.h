@@ -2,7 +2,7 @@
 // Where a run is computed.
 
 #include "llm/config/run_config.h"
-#include "llm/train/run_data.h"
+#include "llm/track/progress.h"
 #include "sherd/gpus.h"
 #include "sherd/world.h"
 
@@ -13,7 +13,7 @@ namespace llm::train {
 /// cannot be, on the CPU, and `say` is told why. Throws sherd::Error: Unavailable where `cuda`
 /// cannot be, Usage for more ranks than GPUs.
 [[nodiscard]] c10::DeviceType chosen_device(config::DeviceKind kind, const sherd::Gpus& gpus,
-                                            int local_ranks, const Say& say);
+                                            int local_ranks, const track::Say& say);
 
 /// The rank's GPU; null on the CPU.
 [[nodiscard]] const sherd::Gpu* gpu_of(const sherd::World& world);

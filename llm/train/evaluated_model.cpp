@@ -13,6 +13,7 @@
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/chosen_checkpoint.h"
+#include "llm/train/data_options.h"
 #include "llm/train/load_model.h"
 #include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"

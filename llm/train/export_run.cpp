@@ -56,7 +56,8 @@ bool is_exported(const std::string& output, const std::string& digest) {
 
 // The checkpoint to export; empty if there is none, or it is exported already.
 std::string checkpoint_to_export(const config::RunConfig& config, const std::string& last,
-                                 const std::optional<runs::BestEvaluation>& best, const Say& say) {
+                                 const std::optional<runs::BestEvaluation>& best,
+                                 const track::Say& say) {
   const Checkpoints checkpoints(config.train.output);
   const bool of_best = config.checkpoint.export_of == config::ExportOf::Best;
   if (config.checkpoint.export_of == config::ExportOf::None) {
@@ -126,9 +127,9 @@ std::int64_t export_bytes(const config::RunConfig& config, const ModelShape& sha
 
 bool export_run(const config::RunConfig& config, const std::string& last,
                 const std::optional<runs::BestEvaluation>& best, sherd::World& world,
-                const RunHooks& hooks) {
+                const std::function<bool()>& stop_requested, const track::Say& say) {
   const std::string checkpoint =
-      from_rank_0(world, [&] { return checkpoint_to_export(config, last, best, hooks.say); });
+      from_rank_0(world, [&] { return checkpoint_to_export(config, last, best, say); });
   if (checkpoint.empty()) {
     return true;
   }
@@ -143,7 +144,7 @@ bool export_run(const config::RunConfig& config, const std::string& last,
   for (std::int64_t i = 0; i < std::stoll(tensors); ++i) {
     const std::string stops = from_rank_0(world, [&] {
       work->write_next();
-      return std::string(hooks.stop_requested() ? "stop" : "");
+      return std::string(stop_requested() ? "stop" : "");
     });
     if (!stops.empty()) {
       return false;
@@ -154,7 +155,7 @@ bool export_run(const config::RunConfig& config, const std::string& last,
       const sherd::WorkPhase finishing(world, "finishing the export", kLongestSilence);
       const ExportOutcome outcome = work->finish();
       give_name(making, output, checkpoint);
-      hooks.say(exported_line(outcome, export_folder(output)));
+      say(exported_line(outcome, export_folder(output)));
     }
   });
   return true;

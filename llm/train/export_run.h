@@ -2,14 +2,14 @@
 // The Hugging Face folder that a run leaves at its end: `checkpoint.export`.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "llm/config/run_config.h"
 #include "llm/runs/best_evaluation.h"
+#include "llm/track/progress.h"
 #include "llm/train/load_model.h"
-#include "llm/train/run_data.h"
-#include "llm/train/trainer.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -35,6 +35,6 @@ void require_place_of_export(const config::RunConfig& config);
 /// where the best checkpoint is gone, and as CheckpointExport does.
 [[nodiscard]] bool export_run(const config::RunConfig& config, const std::string& last,
                               const std::optional<runs::BestEvaluation>& best, sherd::World& world,
-                              const RunHooks& hooks);
+                              const std::function<bool()>& stop_requested, const track::Say& say);
 
 }  // namespace llm::train

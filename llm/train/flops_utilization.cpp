@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "llm/train/options_of_config.h"
+#include "llm/train/run_plan.h"
 #include "llm/train/start.h"
 
 namespace llm::train {

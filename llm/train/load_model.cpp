@@ -1,5 +1,6 @@
 #include "llm/train/load_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -12,9 +13,10 @@
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"
 #include "llm/train/agreement.h"
+#include "llm/train/device.h"
 #include "llm/train/model_identity.h"
 #include "llm/train/options_of_config.h"
-#include "llm/train/start.h"
+#include "ops/linear_cross_entropy.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
@@ -160,12 +162,26 @@ sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const
   return sharded;
 }
 
+std::int64_t loss_chunk_tokens(const LossChunk& asked, std::int64_t row_bytes,
+                               std::int64_t gpu_memory_bytes) {
+  constexpr std::int64_t kMostRows = 8192, kShareOfMemory = 32;
+  if (asked.tokens) {
+    return *asked.tokens;
+  }
+  if (!asked.bytes && gpu_memory_bytes == 0) {
+    return sherd::ops::kLossChunkTokens;
+  }
+  const std::int64_t bytes = asked.bytes.value_or(gpu_memory_bytes / kShareOfMemory);
+  return std::clamp<std::int64_t>(bytes / row_bytes, 1, kMostRows);
+}
+
 void set_loss_chunk(sherd::Sharded<model::CausalLm>& model, const sherd::ShardOptions& options,
-                    const plan::LossChunk& asked) {
+                    const LossChunk& asked) {
   const auto element = static_cast<std::int64_t>(
       c10::elementSize(options.precision.param_dtype.value_or(c10::kFloat)));
-  model.module()->set_loss_chunk_tokens(plan::loss_chunk_tokens(
-      asked, element * model.module()->vocab_rows(), hosts_of(model.world()).device));
+  const sherd::Gpu* const gpu = gpu_of(model.world());
+  model.module()->set_loss_chunk_tokens(loss_chunk_tokens(
+      asked, element * model.module()->vocab_rows(), gpu == nullptr ? 0 : gpu->memory_bytes));
 }
 
 }  // namespace llm::train

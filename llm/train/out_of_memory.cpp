@@ -1,17 +1,17 @@
 #include "llm/train/out_of_memory.h"
 
-#include <exception>
 #include <string>
 
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 
 #include "llm/track/step_record.h"
+#include "llm/train/data_options.h"
 #include "llm/train/device.h"
-#include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/plan_search.h"
 #include "llm/train/planned_batches.h"
+#include "llm/train/run_plan.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -67,19 +67,6 @@ std::string advice(const RunInputs& run, const sherd::World& world, const std::s
 }
 
 }  // namespace
-
-bool says_out_of_memory(const std::exception& error) {
-  const auto* const of_c10 = dynamic_cast<const c10::Error*>(&error);
-  if (of_c10 == nullptr) {
-    // What is not implemented fails earlier, without a "primitive descriptor"; what is left is to
-    // write its machine code into new memory.
-    return std::string(error.what()) == "could not create a primitive";
-  }
-  const std::string text = of_c10->what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(of_c10) != nullptr ||
-         text.find("not enough memory") != std::string::npos ||
-         text.find("can't allocate memory") != std::string::npos;
-}
 
 void with_memory_advice(const RunInputs& run, const sherd::World& world,
                         const std::function<void()>& work) {

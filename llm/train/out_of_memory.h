@@ -1,16 +1,11 @@
 #pragma once
 // What is told where memory has ended.
 
-#include <exception>
 #include <functional>
 
 #include "llm/train/start.h"
 
 namespace llm::train {
-
-/// Whether a failure of LibTorch is one for want of memory. Of allocators on a CPU and of oneDNN,
-/// whose exception has no public type, only the words tell it.
-[[nodiscard]] bool says_out_of_memory(const std::exception& error);
 
 /// Calls `work`. Where it fails because a device has no memory left, throws
 /// sherd::Error(OutOfMemory) that says what the run was planned to take of a rank's device, what

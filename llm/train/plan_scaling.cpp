@@ -7,7 +7,7 @@
 
 #include "llm/plan/model_flops.h"
 #include "llm/track/step_record.h"
-#include "llm/train/options_of_config.h"
+#include "llm/train/data_options.h"
 #include "sherd/error.h"
 
 namespace llm::train {

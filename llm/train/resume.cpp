@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/runs/run_summary.h"
+#include "llm/track/progress.h"
 #include "llm/train/agreement.h"
 #include "llm/train/checkpoints.h"
 #include "llm/train/output_folder.h"
@@ -71,7 +72,7 @@ std::optional<RunNote> newest_note(const std::vector<fs::path>& folders) {
 
 // Those folders that can be read and are of this run. The first that can be read must be.
 std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, const RunNote& now,
-                                        const model::CausalLmImpl& model, const Say& say) {
+                                        const model::CausalLmImpl& model, const track::Say& say) {
   std::vector<Candidate> sound;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     const std::string folder = folders[i].string();
@@ -165,7 +166,7 @@ bool has_overwritten(const RunNote& newest, const RunNote& now, const Launch& la
 }
 
 ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
-                   const model::CausalLmImpl& model, const Launch& launch, const Say& say) {
+                   const model::CausalLmImpl& model, const Launch& launch, const track::Say& say) {
   const std::string& resume = config.checkpoint.resume;
   const Checkpoints own(config.train.output);
   const auto newest = newest_note(newest_first(own));
@@ -239,7 +240,7 @@ ResumePlan plan_from_json(const json& source) {
 
 ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
                        const model::CausalLmImpl& model, const Launch& launch, sherd::World& world,
-                       const Say& say) {
+                       const track::Say& say) {
   const std::string text =
       from_rank_0(world, [&] { return to_json(plan_of(config, now, model, launch, say)).dump(); });
   return plan_from_json(json::parse(text));
@@ -276,7 +277,7 @@ namespace {
 // Only after an older one has been loaded: where none can be, as on a host that lacks the folder,
 // nothing is renamed.
 void set_aside(const Checkpoints& own, std::vector<std::int64_t> damaged, std::int64_t start,
-               const Say& say) {
+               const track::Say& say) {
   for (const std::int64_t step : own.steps_without_manifest(start)) {
     say(fmt::format("the checkpoint in '{}' is damaged: it has no manifest.json",
                     own.folder_of(step).string()));
@@ -288,7 +289,8 @@ void set_aside(const Checkpoints& own, std::vector<std::int64_t> damaged, std::i
 }  // namespace
 
 Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
-                  sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer, const Say& say) {
+                  sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
+                  const track::Say& say) {
   const Checkpoints own(config.train.output);
   std::vector<std::int64_t> damaged;
   Candidate start;

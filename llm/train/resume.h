@@ -9,6 +9,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/track/progress.h"
 #include "llm/train/run_data.h"
 #include "llm/train/run_note.h"
 #include "sherd/fully_shard.h"
@@ -47,7 +48,7 @@ struct ResumePlan {
 /// Usage for another run's settings, model or data, CannotWrite where checkpoints would be lost.
 [[nodiscard]] ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
                                      const model::CausalLmImpl& model, const Launch& launch,
-                                     sherd::World& world, const Say& say);
+                                     sherd::World& world, const track::Say& say);
 
 /// The folder of the checkpoint that `config` would begin at, as far as names tell; empty: at the
 /// model. None where more has to be read to know. Not collective.
@@ -62,6 +63,6 @@ struct ResumePlan {
 /// sherd::Error as sherd::load_checkpoint does, if none is left.
 [[nodiscard]] Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
                                 sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                                const Say& say);
+                                const track::Say& say);
 
 }  // namespace llm::train

@@ -3,25 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "llm/config/run_config.h"
+#include "llm/data/batch.h"
 #include "llm/data/dataset.h"
 #include "llm/data/rows.h"
 #include "llm/inputs/source.h"
 #include "llm/inputs/token_store.h"
 #include "llm/text/tokenizer.h"
-#include "llm/track/progress.h"
-#include "llm/train/load_model.h"
-#include "llm/train/run_note.h"
-#include "sherd/world.h"
 
 namespace llm::train {
-
-using Say = std::function<void(const std::string& line)>;
 
 /// The steps of a run.
 struct RunLength {
@@ -57,6 +51,14 @@ struct TrainingPart {
   std::shared_ptr<const inputs::TokenStore> store = {};
 };
 
+/// What a run learns from. A digest is empty where a checkpoint is older than digests.
+struct DataIdentity {
+  std::string path;              ///< of the training file, for messages
+  std::int64_t samples = 0;      ///< of the training data
+  std::string sha256;            ///< of the training file
+  std::string tokenizer_sha256;  ///< of tokenizer.json
+};
+
 struct RunData {
   data::Samples training;
   std::vector<TrainingPart> parts;
@@ -67,17 +69,16 @@ struct RunData {
   RunLength length;
 };
 
+/// A run's data, opened: what is looked at without a model.
+struct OpenData {
+  config::RunConfig config;  ///< with all choices made
+  text::Tokenizer tokenizer;
+  RunData data;
+  data::BatchShape shape;
+};
+
 /// The configuration with the formats of its files chosen, as they were read.
 [[nodiscard]] config::RunConfig with_formats(config::RunConfig config, const RunData& data);
-
-/// Reads all data files, compares their content and the model_identity() over the ranks, and
-/// tokenizes. Collective. Throws the same sherd::Error on every rank: InputMissing, BadData,
-/// RanksDisagree, Usage.
-/// `say` is called on rank 0 alone; `progress`, null on other ranks, counts what is tokenized.
-[[nodiscard]] RunData load_run_data(const config::RunConfig& config,
-                                    const text::Tokenizer& tokenizer, const ModelShape& shape,
-                                    sherd::World& world, const Say& say,
-                                    track::Progress* progress = nullptr);
 
 /// A training file once more, whose records are asked for with inputs::records_at(). Not
 /// collective. Throws sherd::Error as inputs::open_source(), and BadData for a file that has

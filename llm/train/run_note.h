@@ -7,16 +7,9 @@
 #include <vector>
 
 #include "llm/config/run_config.h"
+#include "llm/train/run_data.h"
 
 namespace llm::train {
-
-/// What a run learns from. A digest is empty where a checkpoint is older than digests.
-struct DataIdentity {
-  std::string path;              ///< of the training file, for messages
-  std::int64_t samples = 0;      ///< of the training data
-  std::string sha256;            ///< of the training file
-  std::string tokenizer_sha256;  ///< of tokenizer.json
-};
 
 /// What a model folder says, apart from its weights, that decides what is computed, by name.
 using ModelValues = std::vector<std::pair<std::string, std::string>>;

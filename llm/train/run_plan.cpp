@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <vector>
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,8 @@
 #include "llm/plan/memory_table.h"
 #include "llm/track/step_record.h"
 #include "llm/train/auto_dtype.h"
+#include "llm/train/data_options.h"
+#include "llm/train/device.h"
 #include "llm/train/free_space.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
@@ -41,14 +44,16 @@ std::int64_t available_to_a_rank(const PlannedHosts& hosts) {
   return hosts.memory_bytes.value_or(available_memory_bytes(hosts.ranks)) / hosts.ranks;
 }
 
-std::int64_t loss_chunk_tokens(const config::RunConfig& config, const ModelShape& shape,
-                               const PlannedHosts& hosts) {
-  plan::Device device = hosts.device;
-  device.memory_bytes = hosts.memory_bytes.value_or(device.memory_bytes);
+std::int64_t chunk_tokens_of(const config::RunConfig& config, const ModelShape& shape,
+                             const PlannedHosts& hosts) {
+  const std::int64_t gpu_memory_bytes =
+      hosts.device.type == c10::DeviceType::CPU
+          ? 0
+          : hosts.memory_bytes.value_or(hosts.device.memory_bytes);
   const auto element =
       static_cast<std::int64_t>(c10::elementSize(dtype_of(config.precision.param_dtype)));
-  return plan::loss_chunk_tokens({config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes},
-                                 element * shape.config.shape.vocab_size, device);
+  return loss_chunk_tokens({config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes},
+                           element * shape.config.shape.vocab_size, gpu_memory_bytes);
 }
 
 plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape& shape,
@@ -66,7 +71,7 @@ plan::PlannedRun planned_step(const config::RunConfig& config, const ModelShape&
           .sharding = shard_options(config),
           .shard_size = config.parallel.shard_size,
           .adamw = adamw_mode(config.precision),
-          .loss_chunk_tokens = loss_chunk_tokens(config, shape, hosts),
+          .loss_chunk_tokens = chunk_tokens_of(config, shape, hosts),
           .attention = plan::attention_on(
               hosts.device, attention_of(config.device.attention), shape.config.shape,
               dtype_of(config.precision.param_dtype), batch, config.train.deterministic),
@@ -218,6 +223,15 @@ void check_offload(const config::OffloadSection& offload, const plan::Device& de
 }
 
 }  // namespace
+
+PlannedHosts hosts_of(const sherd::World& world) {
+  const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
+  const sherd::Gpu* const gpu = gpu_of(world);
+  PlannedHosts hosts{gpu != nullptr ? plan::device_of_gpu(*gpu) : plan::device_of_name("cpu"),
+                     world.size() / local, local};
+  hosts.threads = at::get_num_threads();
+  return hosts;
+}
 
 PathOfPlan::PathOfPlan(c10::DeviceType device) {
   if (device != c10::DeviceType::CPU) {

@@ -34,6 +34,9 @@ struct PlannedHosts {
   std::optional<plan::GpuRates> gpu_rates = std::nullopt;
 };
 
+/// Where the ranks of a world are. Not collective.
+[[nodiscard]] PlannedHosts hosts_of(const sherd::World& world);
+
 struct RunPlan {
   std::string model;
   PlannedHosts hosts;

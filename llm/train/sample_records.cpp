@@ -12,7 +12,7 @@
 #include "llm/inputs/record_source.h"
 #include "llm/text/chat_encoder.h"
 #include "llm/text/conversation.h"
-#include "llm/train/options_of_config.h"
+#include "llm/train/data_options.h"
 
 namespace llm::train {
 
@@ -64,7 +64,7 @@ std::vector<PreviewedTurn> turns_of(const text::Conversation& conversation) {
 
 }  // namespace
 
-SampleRecords::SampleRecords(const RunInputs& run, const std::vector<std::int64_t>& samples)
+SampleRecords::SampleRecords(const OpenData& run, const std::vector<std::int64_t>& samples)
     : run_(run),
       encoder_(
           prompt_encoder_of(run.config.data, run.tokenizer, run.data.parts.front().report.limits)),

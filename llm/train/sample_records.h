@@ -10,7 +10,7 @@
 #include "llm/text/prompt.h"
 #include "llm/text/questions.h"
 #include "llm/train/data_preview.h"
-#include "llm/train/start.h"
+#include "llm/train/run_data.h"
 
 namespace llm::train {
 
@@ -19,7 +19,7 @@ class SampleRecords {
  public:
   /// Reads each training file of these samples once, up to the last of their records. Throws
   /// sherd::Error as source_of_part() and inputs::records_at().
-  SampleRecords(const RunInputs& run, const std::vector<std::int64_t>& samples);
+  SampleRecords(const OpenData& run, const std::vector<std::int64_t>& samples);
 
   /// Sets source, id, what was cut off, and of a conversation its turns and samples. `index` is
   /// that of one of these samples.
@@ -36,7 +36,7 @@ class SampleRecords {
   void tell_conversation(PreviewedSample& sample, const text::Question& question) const;
   void tell_cut(PreviewedSample& sample, const text::QuestionFile& record) const;
 
-  const RunInputs& run_;
+  const OpenData& run_;
   text::PromptEncoder encoder_;
   std::vector<std::map<std::int64_t, text::QuestionFile>> records_;  // [parts], by their numbers
   std::map<std::int64_t, Found> found_;                              // by samples

@@ -6,14 +6,9 @@
 
 namespace llm::train {
 
-std::int64_t warmup_steps(const config::Warmup& warmup, std::int64_t total_steps) {
-  return warmup.steps ? *warmup.steps
-                      : std::llround(warmup.share * static_cast<double>(total_steps));
-}
-
 double learning_rate(double lr, const config::ScheduleSection& schedule, std::int64_t step,
                      std::int64_t total_steps) {
-  const std::int64_t warmup = warmup_steps(schedule.warmup, total_steps);
+  const std::int64_t warmup = config::warmup_steps(schedule.warmup, total_steps);
   if (step <= warmup) {
     return lr * static_cast<double>(step) / static_cast<double>(warmup);
   }

@@ -15,7 +15,4 @@ namespace llm::train {
 [[nodiscard]] double learning_rate(double lr, const config::ScheduleSection& schedule,
                                    std::int64_t step, std::int64_t total_steps);
 
-/// The steps of the warm-up: a share of the run is rounded to whole steps.
-[[nodiscard]] std::int64_t warmup_steps(const config::Warmup& warmup, std::int64_t total_steps);
-
 }  // namespace llm::train

@@ -4,17 +4,18 @@
 #include <string>
 #include <utility>
 
-#include <ATen/Parallel.h>
 #include <fmt/core.h>
 
 #include "llm/track/step_record.h"
 #include "llm/train/agreement.h"
 #include "llm/train/auto_dtype.h"
 #include "llm/train/checkpoints.h"
+#include "llm/train/data_options.h"
 #include "llm/train/device.h"
 #include "llm/train/export_run.h"
 #include "llm/train/free_space.h"
 #include "llm/train/graphed_micro_batches.h"
+#include "llm/train/load_data.h"
 #include "llm/train/options_of_config.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/plan_search.h"
@@ -27,7 +28,8 @@ namespace llm::train {
 namespace {
 
 config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& shape,
-                                   const RunData& data, sherd::World& world, const Say& say) {
+                                   const RunData& data, sherd::World& world,
+                                   const track::Say& say) {
   if (config.train.micro_batch) {
     return config;
   }
@@ -72,16 +74,7 @@ config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
   return made;
 }
 
-PlannedHosts hosts_of(const sherd::World& world) {
-  const int local = world.size() % world.local_size() == 0 ? world.local_size() : 1;
-  const sherd::Gpu* const gpu = gpu_of(world);
-  PlannedHosts hosts{gpu != nullptr ? plan::device_of_gpu(*gpu) : plan::device_of_name("cpu"),
-                     world.size() / local, local};
-  hosts.threads = at::get_num_threads();
-  return hosts;
-}
-
-RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, const Say& say,
+RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, const track::Say& say,
                       track::Progress* progress) {
   check_graphs(resolved, world.device().is_cpu());
   const track::Working reading(progress, "reading data");
@@ -98,7 +91,7 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
     return with_micro_batch(with_formats(resolved, data), shape, data, world, say);
   });
   const data::BatchShape batch = batch_shape(config.train, world.size());
-  return {std::move(config), std::move(tokenizer), std::move(shape), std::move(data), batch};
+  return {{std::move(config), std::move(tokenizer), std::move(data), batch}, std::move(shape)};
 }
 
 namespace {
@@ -134,7 +127,7 @@ void require_room_on_disk(const config::RunConfig& config, const ModelShape& sha
 }
 
 void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
-                  sherd::World& world, const Say& say) {
+                  sherd::World& world, const track::Say& say) {
   require_room_on_disk(config, shape, length, world);
   on_all_ranks(world, [&] {
     const int ranks = world.local_size();

@@ -4,6 +4,7 @@
 #include "llm/config/run_config.h"
 #include "llm/data/batch.h"
 #include "llm/text/tokenizer.h"
+#include "llm/track/progress.h"
 #include "llm/train/load_model.h"
 #include "llm/train/run_data.h"
 #include "llm/train/run_plan.h"
@@ -17,27 +18,20 @@ namespace llm::train {
                                          const Launch& launch = {});
 
 /// What a run works on. `sherd check`, `data preview` and `watch` look at it without a run.
-struct RunInputs {
-  config::RunConfig config;  ///< with all choices made
-  text::Tokenizer tokenizer;
+struct RunInputs : OpenData {
   ModelShape model;
-  RunData data;
-  data::BatchShape shape;
 };
 
 /// Reads tokenizer, shapes and data of a resolved configuration. Collective. Throws the same
 /// sherd::Error on every rank: InputMissing, BadData, RanksDisagree, Usage. `say` is called on rank
 /// 0 alone; `progress`, null on other ranks, is told what takes long.
 [[nodiscard]] RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world,
-                                    const Say& say, track::Progress* progress = nullptr);
-
-/// Where this run is, for plans. Not collective.
-[[nodiscard]] PlannedHosts hosts_of(const sherd::World& world);
+                                    const track::Say& say, track::Progress* progress = nullptr);
 
 /// Checks that model and checkpoints fit, before anything is allocated. Collective. Throws
 /// sherd::Error: CannotWrite, OutOfMemory.
 void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
-                  sherd::World& world, const Say& say);
+                  sherd::World& world, const track::Say& say);
 /// Checks the disk alone: most_checkpoints() must fit beside what is there, counting the run's
 /// earlier checkpoints, and so must the export at the end. Collective. Throws
 /// sherd::Error(CannotWrite).

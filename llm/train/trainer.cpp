@@ -12,6 +12,8 @@
 #include "files/output.h"
 #include "llm/runs/run_summary.h"
 #include "llm/text/chat_encoder.h"
+#include "llm/track/progress.h"
+#include "llm/train/data_options.h"
 #include "llm/train/data_preview.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/device.h"
@@ -25,6 +27,7 @@
 #include "llm/train/output_folder.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/run.h"
+#include "llm/train/run_plan.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
 #include "sherd/checkpoint.h"
@@ -35,7 +38,7 @@ namespace {
 
 // On rank 0; null on the others. Writing is tried here, so that no run fails to save after hours.
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
-                                        const RunHooks& hooks, const Say& say) {
+                                        const RunHooks& hooks, const track::Say& say) {
   std::shared_ptr<OutputLock> lock;
   on_all_ranks(world, [&] {
     if (world.rank() == 0) {
@@ -86,7 +89,7 @@ MeasuredMemory measured_memory(Run& run) {
 
 // Of all sessions of the run, from its log, where that is a file. On rank 0.
 void write_summary(const config::RunConfig& config, track::End how, std::int64_t lost_records,
-                   const Say& say) {
+                   const track::Say& say) {
   if (std::filesystem::is_regular_file(log_path(config))) {
     runs::RunSummary summary = runs::summary_of(std::filesystem::path(config.train.output));
     summary.ended = how;
@@ -99,7 +102,7 @@ void write_summary(const config::RunConfig& config, track::End how, std::int64_t
 }
 
 // The end of this call of the run: its line in the log, and the summary. On rank 0.
-void record_end(Run& run, track::End how, const std::string& why, const Say& say) {
+void record_end(Run& run, track::End how, const std::string& why, const track::Say& say) {
   run.log->write_end(run.outcome.steps_done, how, why);
   run.log->sync();
   write_summary(run.config(), how, run.log->missing_records(), say);
@@ -134,7 +137,7 @@ RunHooks told_by(track::Progress* progress, RunHooks hooks) {
 
 // The configuration that all ranks were given, with its choices made.
 config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, const Launch& launch,
-                         const Say& say) {
+                         const track::Say& say) {
   if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
       !notice.empty()) {
     say(notice);
@@ -173,7 +176,7 @@ RunNote note_of(const RunInputs& inputs, sherd::World& world) {
 // Where the run begins, whether it fits, and what it will take.
 void decide_start(Run& run) {
   const RunInputs& inputs = run.inputs;
-  const Say& say = run.hooks.say;
+  const track::Say& say = run.hooks.say;
   run.note = note_of(inputs, run.world);
   run.resume =
       plan_resume(inputs.config, run.note, *inputs.model.shapes, run.hooks.launch, run.world, say);
@@ -201,7 +204,7 @@ void decide_start(Run& run) {
 // What is said of a model in its place.
 void tell_model(Run& run) {
   const config::RunConfig& config = run.config();
-  const Say& say = run.hooks.say;
+  const track::Say& say = run.hooks.say;
   if (run.world.size() > 1) {
     say("exchange between ranks: " + run.world.transport());
     if (gpu_of(run.world) != nullptr) {
@@ -285,8 +288,8 @@ void steps_and_results(Run& run, TrainingLoop& loop) {
   }
   record_end_together(run, track::End::Finished);
   const track::Working exporting(run.progress, "exporting");
-  run.outcome.stopped =
-      !export_run(run.config(), run.outcome.checkpoint, loop.best(), run.world, run.hooks);
+  run.outcome.stopped = !export_run(run.config(), run.outcome.checkpoint, loop.best(), run.world,
+                                    run.hooks.stop_requested, run.hooks.say);
 }
 
 // Records the end of a run that does not end together with the other ranks, as far as that is
@@ -400,7 +403,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
 
 bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
   const auto progress = progress_of(world, hooks);
-  const Say say = told_by(progress.get(), hooks).say;
+  const track::Say say = told_by(progress.get(), hooks).say;
   const track::Working working(progress.get(), "planning");
   const RunInputs inputs =
       open_inputs(agreed(given, world, hooks.launch, say), world, say, progress.get());

@@ -13,6 +13,7 @@
 #include "llm/train/output_folder.h"
 #include "llm/train/peak_memory.h"
 #include "llm/train/prediction_files.h"
+#include "llm/train/run_plan.h"
 #include "llm/train/schedule.h"
 #include "llm/train/step_profile.h"
 #include "ops/attention_kernel.h"

@@ -6,6 +6,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/text/tokenizer.h"
+#include "llm/train/load_data.h"
 #include "llm/train/load_model.h"
 #include "llm/train/run_data.h"
 #include "sherd/world.h"

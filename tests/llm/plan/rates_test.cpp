@@ -158,20 +158,6 @@ TEST(Links, OfAHostWithGpusAreThoseOfItsRanks) {
   EXPECT_DOUBLE_EQ(links_of(device_of_name("h100-80g"), 2, 8, 3.0).host_bytes_per_second, 3e9);
 }
 
-TEST(LossChunk, IsTheMostRowsOfLogitsThatFit) {
-  constexpr std::int64_t kBloomRow = 2 * 250'880;
-  const auto rows = [](const char* device, const LossChunk& asked, std::int64_t row_bytes) {
-    return loss_chunk_tokens(asked, row_bytes, device_of_name(device));
-  };
-  EXPECT_EQ(rows("cpu", {}, kBloomRow), 512);
-  EXPECT_EQ(rows("h200-141g", {}, kBloomRow), 8192);  // no more, whatever fits
-  EXPECT_EQ(rows("h100-80g", {}, kBloomRow), (std::int64_t{81'559} << 20) / 32 / kBloomRow);
-  EXPECT_EQ(rows("h200-141g", {.bytes = 1000 * kBloomRow + 1}, kBloomRow), 1000);
-  EXPECT_EQ(rows("cpu", {.bytes = 1000 * kBloomRow}, kBloomRow), 1000);
-  EXPECT_EQ(rows("cpu", {.bytes = 1}, kBloomRow), 1);
-  EXPECT_EQ(rows("h200-141g", {.tokens = 64, .bytes = 1000 * kBloomRow}, kBloomRow), 64);
-}
-
 TEST(Reserve, IsLeftOnGpusAlone) {
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
   EXPECT_EQ(reserve_bytes(device_of_name("cpu"), 8, 100 * kGiB), 0);

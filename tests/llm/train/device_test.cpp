@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/plan/device.h"
+#include "llm/track/progress.h"
 #include "llm/train/auto_dtype.h"
 #include "llm/train/options_of_config.h"
 #include "tests/support/expect_error.h"
@@ -31,7 +32,7 @@ const sherd::Gpus kTwo{{kHopper, kHopper}, ""};
 const sherd::Gpus kNone{{}, "there is no NVIDIA driver."};
 const sherd::Gpus kUnserved{{kHopper}, "this build has no part for GPUs."};
 
-Say nothing_said() {
+track::Say nothing_said() {
   return [](const std::string& line) { ADD_FAILURE() << line; };
 }
 

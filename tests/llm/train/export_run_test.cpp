@@ -53,10 +53,10 @@ TEST(ExportOfARun, IsNotThereWhereNoEvaluationIsTheBest) {
   config.train.output = folder.path().string();
   config.eval.best_by = config::BestBy::F1;
   std::string said;
-  RunHooks hooks;
-  hooks.say = [&](const std::string& line) { said += line; };
   sherd::World world = sherd::World::alone();
-  EXPECT_TRUE(export_run(config, "", std::nullopt, world, hooks));
+  EXPECT_TRUE(export_run(
+      config, "", std::nullopt, world, [] { return false; },
+      [&](const std::string& line) { said += line; }));
   EXPECT_NE(said.find("nothing is exported: no evaluation after a step has a finite f1"),
             std::string::npos)
       << said;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/io/hf_config.h"
+#include "llm/plan/device.h"
 #include "tests/support/ranks.h"
 
 namespace llm::train {
@@ -55,6 +56,20 @@ TEST(RandomSharded, HasTheSameBitsOnAnyWorldSize) {
       EXPECT_EQ(value.equal(other.at(name)), value.dim() == 1) << name;
     }
   }
+}
+
+TEST(LossChunk, IsTheMostRowsOfLogitsThatFit) {
+  constexpr std::int64_t kBloomRow = 2 * 250'880;
+  const auto rows = [](const char* device, const LossChunk& asked, std::int64_t row_bytes) {
+    return loss_chunk_tokens(asked, row_bytes, plan::device_of_name(device).memory_bytes);
+  };
+  EXPECT_EQ(rows("cpu", {}, kBloomRow), 512);
+  EXPECT_EQ(rows("h200-141g", {}, kBloomRow), 8192);  // no more, whatever fits
+  EXPECT_EQ(rows("h100-80g", {}, kBloomRow), (std::int64_t{81'559} << 20) / 32 / kBloomRow);
+  EXPECT_EQ(rows("h200-141g", {.bytes = 1000 * kBloomRow + 1}, kBloomRow), 1000);
+  EXPECT_EQ(rows("cpu", {.bytes = 1000 * kBloomRow}, kBloomRow), 1000);
+  EXPECT_EQ(rows("cpu", {.bytes = 1}, kBloomRow), 1);
+  EXPECT_EQ(rows("h200-141g", {.tokens = 64, .bytes = 1000 * kBloomRow}, kBloomRow), 64);
 }
 
 }  // namespace

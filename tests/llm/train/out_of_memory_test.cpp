@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "llm/train/agreement.h"
+
 namespace llm::train {
 namespace {
 

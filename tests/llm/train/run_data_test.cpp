@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "llm/track/progress.h"
+#include "llm/train/load_data.h"
 #include "llm/train/load_model.h"
 #include "llm/train/run_text.h"
 #include "tests/llm/text/read_squad.h"
@@ -79,7 +81,7 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
   const ModelShape shape = model_shape(config.model.path);
   sherd::World world = sherd::World::alone();
   bool replaced = false;
-  const Say replace = [&](const std::string& /*line*/) {
+  const track::Say replace = [&](const std::string& /*line*/) {
     if (!replaced) {
       folder.write("train.json", "{}");
       folder.write("eval.json", R"({"data": []})");
