@@ -24,9 +24,9 @@
 #include <unistd.h>
 
 #include "benchmarks/program.h"
-#include "llm/data/batch.h"
-#include "llm/data/rows.h"
-#include "llm/data/sampler.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/rows.h"
+#include "llm/inputs/sampler.h"
 #include "llm/text/record_prompt.h"
 #include "llm/text/records.h"
 
@@ -169,8 +169,8 @@ int run(const PrepareFlags& flags) {
     const auto found =
         llm::inputs::prepare(open_source(file, {}, folder / "stores/sources"), encoder(), options);
     const auto samples = static_cast<std::int64_t>(found.store->size());
-    llm::data::Sampler sampler(samples, 32, 0);
-    const auto batch = llm::data::collate(llm::data::Samples(found.store), sampler.batch(0));
+    llm::inputs::Sampler sampler(samples, 32, 0);
+    const auto batch = llm::inputs::collate(llm::inputs::Samples(found.store), sampler.batch(0));
     std::printf(
         "first batch: %ld tokens; of this process alone %.1f MiB, mapped pages of files %.1f MiB\n",
         batch.tokens(), resident("RssAnon"), resident("RssFile"));
@@ -179,7 +179,7 @@ int run(const PrepareFlags& flags) {
     const auto found =
         llm::inputs::prepare(open_source(file, {}, folder / "stores/sources"), encoder(), options);
     const auto begin = std::chrono::steady_clock::now();
-    const auto rows = llm::data::Rows::first_fit(llm::data::Samples(found.store), 2048, 0);
+    const auto rows = llm::inputs::Rows::first_fit(llm::inputs::Samples(found.store), 2048, 0);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     std::printf("%zu samples in %ld rows in %.3f s; of this process alone %.1f MiB\n",
                 found.store->size(), rows.size(), taken.count(), resident("RssAnon"));

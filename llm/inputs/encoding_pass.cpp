@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/spinning.h"
-#include "llm/data/subset.h"
-#include "llm/data/unfit.h"
 #include "llm/inputs/store_report.h"
+#include "llm/inputs/subset.h"
+#include "llm/inputs/unfit.h"
 #include "sherd/error.h"
 
 namespace llm::inputs {
@@ -37,7 +37,7 @@ std::size_t batches_of(const PrepareOptions& options, std::size_t threads) {
 
 }  // namespace
 
-DrawnRecords::DrawnRecords(const Source& source, const data::Limit& limit, std::size_t threads) {
+DrawnRecords::DrawnRecords(const Source& source, const Limit& limit, std::size_t threads) {
   if (limit.samples == 0 || !limit.random) {
     return;
   }
@@ -63,7 +63,7 @@ DrawnRecords::DrawnRecords(const Source& source, const data::Limit& limit, std::
   if (limit.samples < total) {
     drawn_.resize(static_cast<std::size_t>(total));
     for (const std::size_t index :
-         data::subset(drawn_.size(), static_cast<std::size_t>(limit.samples), limit.seed)) {
+         subset(drawn_.size(), static_cast<std::size_t>(limit.samples), limit.seed)) {
       drawn_[index] = true;
     }
   }
@@ -147,7 +147,7 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const DrawnRecords&
     try {
       const std::string text = options_.keeps_records ? text_of(question) : std::string();
       std::vector<text::LabelledPrompt> samples = encode_(*parsed.questions, i);
-      data::ConversationFigures chat(samples);
+      ConversationFigures chat(samples);
       for (text::LabelledPrompt& prompt : samples) {
         made.items.push_back({record, std::move(prompt), text, std::exchange(chat, {})});
       }
@@ -156,7 +156,7 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const DrawnRecords&
         throw;
       }
       made.items.push_back(
-          {.record = record, .unfit = data::unfit_sample(question, *parsed.file, error.what())});
+          {.record = record, .unfit = unfit_sample(question, *parsed.file, error.what())});
     }
   }
   return made;
@@ -263,7 +263,7 @@ void EncodingPass::refuse_faults_of_file() {
 void EncodingPass::require_samples() {
   const std::string& name = source_.file.name;
   if (good_ == 0 && others_ > 0) {
-    data::refuse_empty_side(source_.file, others_);
+    refuse_empty_side(source_.file, others_);
   }
   if (good_ == 0) {
     const std::string unit =

@@ -25,7 +25,7 @@ struct EncodedBatch {
     std::int64_t record = 0;  ///< of the batch's good ones
     text::LabelledPrompt prompt = {};
     std::string text = {};
-    data::ConversationFigures chat = {};  ///< of a record with its first sample
+    ConversationFigures chat = {};  ///< of a record with its first sample
     std::optional<text::BadSample> unfit = {};
   };
   Cursor cursor;
@@ -41,7 +41,7 @@ struct EncodedBatch {
 class DrawnRecords {
  public:
   /// Reads the source where records are drawn: which ones depends on how many there are.
-  DrawnRecords(const Source& source, const data::Limit& limit, std::size_t threads);
+  DrawnRecords(const Source& source, const Limit& limit, std::size_t threads);
   [[nodiscard]] bool has(const Cursor& cursor, std::int64_t record_of_batch) const;
 
  private:
@@ -86,7 +86,7 @@ class EncodingPass {
   std::int64_t good_ = 0;                  // records without faults, with the batch's
   std::int64_t others_ = 0;                // the same, of the other side
   std::atomic<bool> parses_only_ = false;  // the data will be refused, or enough is encoded
-  data::DatasetReport report_;
+  DatasetReport report_;
   text::BadSamples bad_;
   std::unique_ptr<text::BadSamples> faults_;  // of a file, which may not be skipped
   std::int64_t file_ = 0;                     // of the newest batch

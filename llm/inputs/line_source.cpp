@@ -24,10 +24,10 @@ struct Lines {
   Cursor cursor;
 };
 
-ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFile> source) {
+ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const DataFile> source) {
   const auto number = static_cast<std::size_t>(lines.cursor.file);
   const text::DataBytes file{source->files[number].name, lines.bytes};
-  text::RecordReading reading = data::record_reading_of(file, source->reading);
+  text::RecordReading reading = record_reading_of(file, source->reading);
   reading.bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()};
   reading.first_line = lines.cursor.number;
   text::QuestionFile records = text::read_records(file, reading);
@@ -41,7 +41,7 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFil
     question.end_byte += lines.cursor.byte;
     question.file = number;
   }
-  batch.others = data::keep_side(records, source->reading);
+  batch.others = keep_side(records, source->reading);
   batch.end = records.questions.size();
   batch.questions = std::make_shared<text::QuestionFile>(std::move(records));
   batch.file = std::move(source);
@@ -51,7 +51,7 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFil
 class LineSource final : public RecordSource {
  public:
   LineSource(const Source& source, const Cursor& begin)
-      : source_(std::make_shared<data::DataFile>(source.file)), next_(begin) {
+      : source_(std::make_shared<DataFile>(source.file)), next_(begin) {
     for (const FileStamp& stamp : source.stamps) {
       sizes_.push_back(stamp.bytes);
       total_ += stamp.bytes;
@@ -121,7 +121,7 @@ class LineSource final : public RecordSource {
     }
   }
 
-  std::shared_ptr<const data::DataFile> source_;
+  std::shared_ptr<const DataFile> source_;
   Cursor next_;
   std::vector<std::int64_t> sizes_;
   std::int64_t total_ = 0;

@@ -14,11 +14,11 @@
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
-#include "llm/data/subset.h"
 #include "llm/inputs/encoding_pass.h"
 #include "llm/inputs/store_lock.h"
 #include "llm/inputs/store_report.h"
 #include "llm/inputs/store_writer.h"
+#include "llm/inputs/subset.h"
 #include "sherd/error.h"
 
 namespace llm::inputs {
@@ -170,7 +170,7 @@ Prepared made_for_this_process(const Source& source, const text::PromptEncoder& 
 
 EncodeRecord record_encoder(const text::PromptEncoder& encoder) {
   return [&encoder](const text::QuestionFile& records, std::size_t index) {
-    return data::encode_samples(records, index, encoder);
+    return encode_samples(records, index, encoder);
   };
 }
 
@@ -178,7 +178,7 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
                       const PrepareOptions& options) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   const text::PromptLimits& limits = encoder.limits();
-  const data::FileReading& reading = source.file.reading;
+  const FileReading& reading = source.file.reading;
   json what = {kStoreMagic,
                source.file.sha256,
                tokenizer.sha256(),
@@ -191,7 +191,7 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
                options.limit.samples,
                static_cast<int>(reading.format),
                static_cast<int>(reading.side),
-               reading.side == data::Side::All ? 0 : reading.held_out};
+               reading.side == Side::All ? 0 : reading.held_out};
   if (options.limit.samples > 0 && options.limit.random) {
     what.push_back(options.limit.seed);
   }
@@ -234,11 +234,11 @@ fs::path digest_folder(const fs::path& stores) {
   return stores.empty() ? fs::path() : files::cache_folder("sources");
 }
 
-data::Dataset dataset_of(Prepared found, const Source& source) {
-  return {data::Samples(found.store), std::move(found.report), std::move(found.skipped),
+Dataset dataset_of(Prepared found, const Source& source) {
+  return {Samples(found.store), std::move(found.report), std::move(found.skipped),
           [store = found.store, files = source.file.files](std::size_t sample) {
             text::Question record = question_of(store->text(sample));
-            record.id = data::place_of(record, files);
+            record.id = place_of(record, files);
             return record;
           }};
 }

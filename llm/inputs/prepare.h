@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/dataset.h"
-#include "llm/data/subset.h"
+#include "llm/inputs/dataset.h"
 #include "llm/inputs/source.h"
 #include "llm/inputs/store_layout.h"
+#include "llm/inputs/subset.h"
 #include "llm/inputs/token_store.h"
 #include "llm/text/prompt.h"
 
@@ -29,7 +29,7 @@ using EncodeRecord = std::function<std::vector<text::LabelledPrompt>(
 /// How a store is made.
 struct PrepareOptions {
   std::filesystem::path folder = {};  ///< of stores; empty: a temporary file that no other run uses
-  data::Limit limit = {};             ///< of records
+  Limit limit = {};                   ///< of records
   bool keeps_records = false;         ///< beside the samples, for evaluation
   std::int64_t memory_bytes = std::int64_t{1} << 30;  ///< `data.prepare_memory`
   std::size_t threads = 0;                            ///< 0: one per core
@@ -46,7 +46,7 @@ struct PrepareOptions {
 /// A source in tokens.
 struct Prepared {
   std::shared_ptr<const TokenStore> store;
-  data::DatasetReport report;
+  DatasetReport report;
   std::vector<text::BadSample> skipped;
   std::string not_kept;   ///< why the next run has to prepare again; empty: it has not
   bool was_made = false;  ///< by this process, now
@@ -71,6 +71,6 @@ struct Prepared {
 [[nodiscard]] std::filesystem::path digest_folder(const std::filesystem::path& stores);
 
 /// What evaluation needs of a source whose store keeps records.
-[[nodiscard]] data::Dataset dataset_of(Prepared found, const Source& source);
+[[nodiscard]] Dataset dataset_of(Prepared found, const Source& source);
 
 }  // namespace llm::inputs

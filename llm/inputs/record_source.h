@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/data_file.h"
+#include "llm/inputs/data_file.h"
 #include "llm/inputs/source.h"
 #include "llm/text/questions.h"
 
@@ -31,8 +31,8 @@ struct ParsedBatch {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::vector<text::BadSample> skipped = {};
-  std::shared_ptr<const data::DataFile> file;  ///< with bytes of questions
-  std::int64_t others = 0;                     ///< records of the other side
+  std::shared_ptr<const DataFile> file;  ///< with bytes of questions
+  std::int64_t others = 0;               ///< records of the other side
 };
 
 /// A batch that any thread may parse.
@@ -59,11 +59,11 @@ class RecordSource {
 
 /// Opens a source at a cursor. JSON lines are parsed by many threads, other records by the reader;
 /// questions about contexts are read as a whole.
-/// Throws sherd::Error as data::read_data_file() and data::parse_questions().
+/// Throws sherd::Error as read_data_file() and parse_questions().
 [[nodiscard]] std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin);
 
 /// Good records of the source's side by their numbers (TokenStore::record()), each in a file of its
-/// own with its context. Its id is its place, as data::place_of(). Reads the source up to the last
+/// own with its context. Its id is its place, as place_of(). Reads the source up to the last
 /// of them. Throws as records_of(), and sherd::Error(BadData) if a file has changed since the
 /// source was opened.
 [[nodiscard]] std::map<std::int64_t, text::QuestionFile> records_at(

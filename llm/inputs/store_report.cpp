@@ -8,7 +8,7 @@ namespace llm::inputs {
 
 using nlohmann::json;
 
-json json_of(const data::DatasetReport& report) {
+json json_of(const DatasetReport& report) {
   return {{"records", report.records},
           {"samples", report.samples},
           {"skipped", report.skipped},
@@ -26,8 +26,8 @@ json json_of(const data::DatasetReport& report) {
             report.chat.apart}}};
 }
 
-data::DatasetReport report_of(const json& fields) {
-  data::DatasetReport report;
+DatasetReport report_of(const json& fields) {
+  DatasetReport report;
   report.records = fields.at("records");
   report.samples = fields.at("samples");
   report.skipped = fields.at("skipped");
@@ -47,12 +47,12 @@ data::DatasetReport report_of(const json& fields) {
   return report;
 }
 
-json json_of(const std::vector<text::BadSample>& samples, const data::DataFile& source) {
+json json_of(const std::vector<text::BadSample>& samples, const DataFile& source) {
   json all = json::array();
   for (const text::BadSample& sample : samples) {
     const auto file =
         std::find_if(source.files.begin(), source.files.end(),
-                     [&](const data::NamedBytes& one) { return one.name == sample.source; });
+                     [&](const NamedBytes& one) { return one.name == sample.source; });
     json one = {{"file", file - source.files.begin()},
                 {"unit", sample.unit},
                 {"place", sample.place},
@@ -69,7 +69,7 @@ json json_of(const std::vector<text::BadSample>& samples, const data::DataFile& 
   return all;
 }
 
-std::vector<text::BadSample> bad_samples_of(const json& list, const data::DataFile& source) {
+std::vector<text::BadSample> bad_samples_of(const json& list, const DataFile& source) {
   std::vector<text::BadSample> samples;
   for (const auto& one : list) {
     const std::size_t file = one.at("file");

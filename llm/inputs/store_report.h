@@ -8,22 +8,22 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "llm/data/data_file.h"
-#include "llm/data/dataset.h"
+#include "llm/inputs/data_file.h"
+#include "llm/inputs/dataset.h"
 #include "llm/text/bad_sample.h"
 #include "llm/text/questions.h"
 
 namespace llm::inputs {
 
-[[nodiscard]] nlohmann::json json_of(const data::DatasetReport& report);
+[[nodiscard]] nlohmann::json json_of(const DatasetReport& report);
 /// Without the name.
-[[nodiscard]] data::DatasetReport report_of(const nlohmann::json& fields);
+[[nodiscard]] DatasetReport report_of(const nlohmann::json& fields);
 
 /// Bad samples of `source`.
 [[nodiscard]] nlohmann::json json_of(const std::vector<text::BadSample>& samples,
-                                     const data::DataFile& source);
+                                     const DataFile& source);
 [[nodiscard]] std::vector<text::BadSample> bad_samples_of(const nlohmann::json& list,
-                                                          const data::DataFile& source);
+                                                          const DataFile& source);
 
 /// A record as evaluation needs it: without its context, of a conversation its id alone.
 [[nodiscard]] std::string text_of(const text::Question& question);

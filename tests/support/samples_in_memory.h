@@ -7,24 +7,24 @@
 #include <span>
 #include <vector>
 
-#include "llm/data/samples.h"
+#include "llm/inputs/samples.h"
 
 namespace llm::data {
 
 /// Samples side by side in flat arrays.
-class SamplesInMemory final : public SampleSource {
+class SamplesInMemory final : public inputs::SampleSource {
  public:
   explicit SamplesInMemory(const std::vector<text::LabelledPrompt>& prompts) {
     for (const text::LabelledPrompt& prompt : prompts) {
       ids_.insert(ids_.end(), prompt.ids.begin(), prompt.ids.end());
       supervised_.insert(supervised_.end(), prompt.supervised.begin(), prompt.supervised.end());
       begins_.push_back(ids_.size());
-      cuts_.push_back(cut_of(prompt));
+      cuts_.push_back(inputs::cut_of(prompt));
     }
   }
 
   [[nodiscard]] std::size_t size() const override { return cuts_.size(); }
-  [[nodiscard]] Sample at(std::size_t index) const override {
+  [[nodiscard]] inputs::Sample at(std::size_t index) const override {
     const std::size_t begin = begins_[index];
     const std::size_t size = begins_[index + 1] - begin;
     return {std::span(ids_).subspan(begin, size), std::span(supervised_).subspan(begin, size),
@@ -44,11 +44,11 @@ class SamplesInMemory final : public SampleSource {
   std::vector<std::size_t> begins_ = {0};
   std::vector<text::TokenId> ids_;
   std::vector<std::uint8_t> supervised_;
-  std::vector<SampleCut> cuts_;
+  std::vector<inputs::SampleCut> cuts_;
 };
 
-inline Samples samples_in_memory(const std::vector<text::LabelledPrompt>& prompts) {
-  return Samples(std::make_shared<const SamplesInMemory>(prompts));
+inline inputs::Samples samples_in_memory(const std::vector<text::LabelledPrompt>& prompts) {
+  return inputs::Samples(std::make_shared<const SamplesInMemory>(prompts));
 }
 
 }  // namespace llm::data

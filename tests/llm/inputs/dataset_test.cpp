@@ -1,6 +1,6 @@
 // What is made and told of a data set.
 
-#include "llm/data/dataset.h"
+#include "llm/inputs/dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 namespace llm::inputs {
 namespace {
 
-using data::record;
-using data::records;
-using data::Split;
-using data::squad;
+using record;
+using records;
+using Split;
+using squad;
 using sherd::ExitCode;
 using sherd::test::expect_error;
 using sherd::test::TempFolder;
@@ -29,20 +29,20 @@ std::filesystem::path recipe(const std::string& name) {
 }
 
 TEST(Dataset, RecipeFilesAreWhatTheyPromise) {
-  const data::Dataset small = dataset(recipe("squad-32.json"), stories(512));
+  const Dataset small = dataset(recipe("squad-32.json"), stories(512));
   EXPECT_EQ(small.report.samples, 32);
   EXPECT_LE(small.report.longest_tokens, 300);
   for (const std::string name :
        {"squad-32.json", "squad-1000-train.json", "squad-100-heldout.json"}) {
-    const data::DatasetReport report = dataset(recipe(name), stories(512)).report;
+    const DatasetReport report = dataset(recipe(name), stories(512)).report;
     EXPECT_EQ(report.contexts_cut + report.answers_cut + report.answers_outside, 0) << name;
     EXPECT_LE(report.longest_tokens, 512) << name;
   }
 }
 
 TEST(Dataset, ReportsWhatWasCut) {
-  const data::Dataset found = dataset(recipe("squad-100-heldout.json"), stories(300, 8));
-  const data::DatasetReport& report = found.report;
+  const Dataset found = dataset(recipe("squad-100-heldout.json"), stories(300, 8));
+  const DatasetReport& report = found.report;
   EXPECT_EQ(report.samples, 101);
   EXPECT_GT(report.contexts_cut, 50);
   EXPECT_GT(report.answers_cut, 10);
@@ -50,7 +50,7 @@ TEST(Dataset, ReportsWhatWasCut) {
   std::int64_t tokens = 0;
   std::int64_t supervised = 0;
   for (std::size_t i = 0; i < found.samples.size(); ++i) {
-    const data::Sample sample = found.samples[i];
+    const Sample sample = found.samples[i];
     tokens += static_cast<std::int64_t>(sample.ids.size());
     supervised += sample.supervised_tokens();
   }
@@ -59,20 +59,20 @@ TEST(Dataset, ReportsWhatWasCut) {
 }
 
 TEST(Dataset, SamplesKnowWhatTheyHaveLost) {
-  const data::Dataset whole = dataset(recipe("squad-100-heldout.json"), stories(512));
+  const Dataset whole = dataset(recipe("squad-100-heldout.json"), stories(512));
   const auto tight = stories(300, 8);
-  const data::Dataset found = dataset(recipe("squad-100-heldout.json"), tight);
+  const Dataset found = dataset(recipe("squad-100-heldout.json"), tight);
   std::int64_t contexts = 0;
   std::int64_t answers = 0;
   std::int64_t outside = 0;
   for (std::size_t i = 0; i < found.samples.size(); ++i) {
-    const data::SampleCut& cut = found.samples[i].cut;
+    const SampleCut& cut = found.samples[i].cut;
     contexts += cut.prompt_tokens > 0 ? 1 : 0;
     answers += cut.answer_tokens > 0 ? 1 : 0;
     outside += cut.answer_is_outside;
     // Nothing is cut of the whole ones. White space at the cut may be a token less.
-    const data::Sample full = whole.samples[i];
-    EXPECT_EQ(full.cut, data::SampleCut());
+    const Sample full = whole.samples[i];
+    EXPECT_EQ(full.cut, SampleCut());
     const auto lost = full.prompt().size() - found.samples[i].prompt().size();
     EXPECT_NEAR(static_cast<double>(cut.prompt_tokens), static_cast<double>(lost), 1) << i;
     EXPECT_EQ(full.supervised_tokens() - found.samples[i].supervised_tokens(), cut.answer_tokens);
@@ -83,7 +83,7 @@ TEST(Dataset, SamplesKnowWhatTheyHaveLost) {
 }
 
 TEST(Dataset, TheGuideQuotesItsReport) {
-  data::DatasetReport report = dataset(recipe("squad-100-heldout.json"), stories(300, 8)).report;
+  DatasetReport report = dataset(recipe("squad-100-heldout.json"), stories(300, 8)).report;
   report.name = "recipes/data/squad-100-heldout.json";
   const std::string guide = sherd::test::bytes_of(std::filesystem::path(SHERD_TEST_SOURCE_DIR) /
                                                   "docs/guide/data-and-labels.md");
@@ -92,7 +92,7 @@ TEST(Dataset, TheGuideQuotesItsReport) {
 
 TEST(Dataset, CountsOfTheLargerFile) {
   SHERD_NEEDS_EXTRA_DATA("squad");
-  const data::DatasetReport report =
+  const DatasetReport report =
       dataset(*sherd::test::extra_data("squad/train-v1.1.json"), stories(512)).report;
   EXPECT_EQ(report.samples, 10313);
   EXPECT_EQ(report.contexts_cut,
@@ -103,13 +103,13 @@ TEST(Dataset, CountsOfTheLargerFile) {
 }
 
 TEST(Dataset, SamplesFollowTheFile) {
-  const data::Dataset all = dataset(recipe("squad-32.json"), stories(512));
-  const data::Dataset few = dataset(recipe("squad-32.json"), stories(512), {}, {5});
+  const Dataset all = dataset(recipe("squad-32.json"), stories(512));
+  const Dataset few = dataset(recipe("squad-32.json"), stories(512), {}, {5});
   ASSERT_EQ(few.samples.size(), 5U);
   EXPECT_EQ(dataset(recipe("squad-32.json"), stories(512), {}, {99}).samples.size(), 32U);
-  const data::Dataset drawn = dataset(recipe("squad-32.json"), stories(512), {}, {5, true, 3});
+  const Dataset drawn = dataset(recipe("squad-32.json"), stories(512), {}, {5, true, 3});
   ASSERT_EQ(drawn.samples.size(), 5U);
-  const auto chosen = data::subset(32, 5, 3);
+  const auto chosen = subset(32, 5, 3);
   for (std::size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(drawn.record(i).id, all.record(chosen[i]).id);
   }
@@ -150,7 +150,7 @@ TEST(Dataset, ARecordOfAnArrayThatDoesNotFitIsNamedWithItsLine) {
   const std::string llama = R"({"prompt": "🦙", "completion": "b"})";
   const auto path =
       folder.write("a.json", "[\n{\"prompt\": \"a\", \"completion\": \"b\"},\n " + llama + " ]");
-  const data::Dataset found = dataset(path, stories(11, 8), {.bad = {.skip = true}});
+  const Dataset found = dataset(path, stories(11, 8), {.bad = {.skip = true}});
   ASSERT_EQ(found.skipped.size(), 1U);
   const text::BadSample& bad = found.skipped[0];
   EXPECT_THAT(bad.text(), testing::StartsWith("record 2, line 3, byte 39: nothing of the prompt"));
@@ -171,7 +171,7 @@ std::string with_a_long_question() {
 TEST(Dataset, SkipsQuestionsThatDoNotFitWhereThatIsAllowed) {
   const sherd::test::TempFolder folder;
   const auto path = folder.write("long.json", with_a_long_question());
-  const data::Dataset found = dataset(path, stories(64, 8), {.bad = {.skip = true}});
+  const Dataset found = dataset(path, stories(64, 8), {.bad = {.skip = true}});
   ASSERT_EQ(found.samples.size(), 2U);
   EXPECT_EQ(found.record(1).id, "q3");
   EXPECT_THAT(found.report.sentence(), testing::EndsWith("; 1 bad sample skipped"));
@@ -197,7 +197,7 @@ TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
       folder.write("a.jsonl", good + "bad\n" + R"({"prompt": "🦙", "completion": "b"})");
   // Of three tokens <s> takes one, and 🦙 needs four.
   const auto tight = stories(11, 8);
-  const data::Dataset found = dataset(path, tight, {.bad = {true, 2}});
+  const Dataset found = dataset(path, tight, {.bad = {true, 2}});
   EXPECT_EQ(found.report.samples, 1);
   EXPECT_EQ(found.report.skipped, 2);
   EXPECT_EQ(found.skipped[1].unit, "line");
@@ -227,7 +227,7 @@ TEST(Dataset, TellsHowManyAreEncoded) {
 TEST(Dataset, OfRecordsTheCompletionIsTheReference) {
   const sherd::test::TempFolder folder;
   const auto file = folder.write("a.jsonl", R"({"prompt": "Who?", "completion": "Lily"})");
-  const data::Dataset found = dataset(file, stories(64, 8));
+  const Dataset found = dataset(file, stories(64, 8));
   ASSERT_EQ(found.samples.size(), 1U);
   EXPECT_EQ(found.record(0).answers[0].text, "Lily");
   EXPECT_EQ(found.report.sentence(),
@@ -236,7 +236,7 @@ TEST(Dataset, OfRecordsTheCompletionIsTheReference) {
                 std::to_string(found.report.longest_tokens) + " of at most 64)");
 }
 
-std::vector<std::string> prompts_of(const data::Dataset& dataset) {
+std::vector<std::string> prompts_of(const Dataset& dataset) {
   std::vector<std::string> prompts;
   for (std::size_t i = 0; i < dataset.samples.size(); ++i) {
     prompts.push_back(dataset.record(i).question);
@@ -246,7 +246,7 @@ std::vector<std::string> prompts_of(const data::Dataset& dataset) {
 
 TEST(DataFile, RecordsOfSeveralFilesAreTheirsInOrder) {
   const Split split;
-  const data::Dataset all = dataset(split.path("train-*.jsonl"), stories());
+  const Dataset all = dataset(split.path("train-*.jsonl"), stories());
   EXPECT_THAT(prompts_of(all),
               ElementsAre("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9", "p10"));
   EXPECT_EQ(all.record(4).id, "line 1 of train-00001-of-00003.jsonl");
@@ -260,7 +260,7 @@ TEST(DataFile, ALimitIsOfAllFilesTogether) {
   EXPECT_THAT(first, ElementsAre("p0", "p1", "p2", "p3", "p4", "p5"));
   const auto one = split.folder.write("one.jsonl", records(0, 11));
   for (const std::uint64_t seed : {1, 2}) {
-    const data::Limit drawn = {6, true, seed};
+    const Limit drawn = {6, true, seed};
     EXPECT_EQ(prompts_of(dataset(train, stories(), {}, drawn)),
               prompts_of(dataset(one, stories(), {}, drawn)));
   }
@@ -309,7 +309,7 @@ TEST(DataFile, BadSamplesOfAllFilesCountTogether) {
   const auto first = folder.write("a.jsonl", record(0) + "bad\n");
   const auto second = folder.write("b.jsonl", "bad\n" + record(1));
   const auto path = folder.path() / "*.jsonl";
-  const data::Dataset all = dataset(path, stories(), {.bad = {true, 2}});
+  const Dataset all = dataset(path, stories(), {.bad = {true, 2}});
   EXPECT_THAT(prompts_of(all), ElementsAre("p0", "p1"));
   ASSERT_EQ(all.skipped.size(), 2U);
   EXPECT_EQ(all.skipped[0].source, first.string());
@@ -333,8 +333,7 @@ TEST(DataFile, WhatDoesNotFitIsNamedWithItsFile) {
   folder.write("a.jsonl", record(0));
   const std::string llama = R"({"prompt": "🦙", "completion": "b"})";
   const auto second = folder.write("b.jsonl", record(1) + llama + "\n");
-  const data::Dataset found =
-      dataset(folder.path() / "*.jsonl", stories(11, 8), {.bad = {.skip = true}});
+  const Dataset found = dataset(folder.path() / "*.jsonl", stories(11, 8), {.bad = {.skip = true}});
   EXPECT_EQ(found.samples.size(), 2U);
   ASSERT_EQ(found.skipped.size(), 1U);
   const text::BadSample& bad = found.skipped[0];

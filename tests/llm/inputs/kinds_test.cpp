@@ -27,7 +27,7 @@ using enum config::DataFormat;
 const std::string kShippedFiles = SHERD_TEST_SOURCE_DIR "/recipes/data/";
 
 // The good records of a file, each of which has a sample.
-std::size_t records_in(const std::string& path, const data::FileReading& reading = {}) {
+std::size_t records_in(const std::string& path, const FileReading& reading = {}) {
   const Prepared found = prepare(open_source(path, reading, {}), chat_stories(), {});
   return static_cast<std::size_t>(found.store->record(found.store->size() - 1)) + 1;
 }
@@ -43,16 +43,16 @@ TEST(DataKinds, AreRecognisedAndSaid) {
                              {"stories-chat.parquet", Sharegpt, "sharegpt", 120},
                              {"stories-alpaca.json", Alpaca, "alpaca", 160},
                              {"stories-text.jsonl", Text, "text", 120}}) {
-    const data::DataFile file = data::find_data_file(kShippedFiles + one.file);
+    const DataFile file = find_data_file(kShippedFiles + one.file);
     EXPECT_EQ(file.reading.format, one.format) << one.file;
     EXPECT_THAT(file.note, HasSubstr(one.note));
     EXPECT_EQ(records_in(kShippedFiles + one.file), one.records) << one.file;
-    const data::FileReading given = {.format = one.format};
-    EXPECT_EQ(data::find_data_file(kShippedFiles + one.file, given).note, "");
+    const FileReading given = {.format = one.format};
+    EXPECT_EQ(find_data_file(kShippedFiles + one.file, given).note, "");
     EXPECT_EQ(records_in(kShippedFiles + one.file, given), one.records) << one.file;
   }
-  const data::FileReading columns = {.columns = {.prompt = "question", .completion = "answer"}};
-  const data::DataFile table = data::find_data_file(kShippedFiles + "stories.csv", columns);
+  const FileReading columns = {.columns = {.prompt = "question", .completion = "answer"}};
+  const DataFile table = find_data_file(kShippedFiles + "stories.csv", columns);
   EXPECT_EQ(table.reading.format, Csv);
   EXPECT_EQ(table.note, "");
   EXPECT_EQ(records_in(kShippedFiles + "stories.csv", columns), 160U);
@@ -63,12 +63,11 @@ TEST(DataKinds, AColumnThatWouldBeIgnoredIsNamed) {
   const std::string row = R"({"instruction": "Translate.", "input": "Hallo", "output": "Hello."})";
   const auto path = folder.write("a.jsonl", row);
   const text::Columns columns = {.prompt = "instruction", .completion = "output"};
-  EXPECT_EQ(data::find_data_file(path, {.columns = columns}).note,
-            "the column \"input\" is not read");
+  EXPECT_EQ(find_data_file(path, {.columns = columns}).note, "the column \"input\" is not read");
   const auto records = records_at(open_source(path, {}, {}), {0});
   EXPECT_EQ(records.at(0).questions[0].conversation->messages[0]["content"], "Translate.\n\nHallo");
   const auto record = folder.write("b.json", R"({"id": 1, "text": "Once."})");
-  EXPECT_EQ(data::find_data_file(record).note,
+  EXPECT_EQ(find_data_file(record).note,
             "text (`text`, learned as a whole); the column \"id\" is not read");
 }
 
@@ -86,21 +85,21 @@ TEST(DataKinds, AGivenKindReadsNoOther) {
 TEST(DataKinds, FoldersOfArrowAreRefusedWithTheWayToParquet) {
   const TempFolder folder;
   folder.write("dataset_info.json", "{}");
-  expect_error([&] { data::find_data_file(folder.path()); }, ExitCode::BadData,
+  expect_error([&] { find_data_file(folder.path()); }, ExitCode::BadData,
                {"save_to_disk", "load_from_disk(\"" + folder.path().string() + "\").to_parquet("});
   folder.write("dataset_dict.json", "{}");
-  expect_error([&] { data::find_data_file(folder.path()); }, ExitCode::BadData,
+  expect_error([&] { find_data_file(folder.path()); }, ExitCode::BadData,
                {"[\"train\"].to_parquet("});
-  expect_error([&] { data::find_data_file(folder.path() / "data-00000-of-00001.arrow"); },
+  expect_error([&] { find_data_file(folder.path() / "data-00000-of-00001.arrow"); },
                ExitCode::BadData, {"save_to_disk"});
 }
 
-std::set<std::string> prompts_on(data::Side side, double share, const std::string& path) {
+std::set<std::string> prompts_on(Side side, double share, const std::string& path) {
   std::set<std::string> prompts;
-  data::FileReading reading{.columns = {.prompt = "question", .completion = "answer"}};
+  FileReading reading{.columns = {.prompt = "question", .completion = "answer"}};
   reading.side = side;
   reading.held_out = share;
-  const data::Dataset found = dataset(path, stories(), reading);
+  const Dataset found = dataset(path, stories(), reading);
   for (std::size_t i = 0; i < found.samples.size(); ++i) {
     prompts.insert(found.record(i).question);
   }
@@ -109,16 +108,15 @@ std::set<std::string> prompts_on(data::Side side, double share, const std::strin
 
 TEST(HeldOut, IsAShareOfTheSamplesAndNoneIsOnBothSides) {
   const std::string path = kShippedFiles + "stories.csv";
-  const auto all = prompts_on(data::Side::All, 0.1, path);
-  const auto training = prompts_on(data::Side::Training, 0.1, path);
-  const auto held_out = prompts_on(data::Side::HeldOut, 0.1, path);
+  const auto all = prompts_on(Side::All, 0.1, path);
+  const auto training = prompts_on(Side::Training, 0.1, path);
+  const auto held_out = prompts_on(Side::HeldOut, 0.1, path);
   EXPECT_EQ(training.size() + held_out.size(), all.size());
   EXPECT_GT(held_out.size(), 6U);
   EXPECT_LT(held_out.size(), 30U);
   for (const std::string& prompt : held_out) {
     EXPECT_FALSE(training.contains(prompt));
-    EXPECT_TRUE(
-        prompts_on(data::Side::HeldOut, 0.2, path).contains(prompt));  // a larger share holds it
+    EXPECT_TRUE(prompts_on(Side::HeldOut, 0.2, path).contains(prompt));  // a larger share holds it
   }
 }
 
@@ -132,10 +130,9 @@ TEST(HeldOut, EqualSamplesAreOnOneSideInAnyOrder) {
     forth += line;
     back = line + back;
   }
-  const auto first = prompts_on(data::Side::HeldOut, 0.3, folder.write("a.jsonl", forth).string());
-  EXPECT_EQ(first, prompts_on(data::Side::HeldOut, 0.3, folder.write("b.jsonl", back).string()));
-  for (const std::string& prompt :
-       prompts_on(data::Side::Training, 0.3, folder.path() / "a.jsonl")) {
+  const auto first = prompts_on(Side::HeldOut, 0.3, folder.write("a.jsonl", forth).string());
+  EXPECT_EQ(first, prompts_on(Side::HeldOut, 0.3, folder.write("b.jsonl", back).string()));
+  for (const std::string& prompt : prompts_on(Side::Training, 0.3, folder.path() / "a.jsonl")) {
     EXPECT_FALSE(first.contains(prompt));
   }
 }
@@ -143,7 +140,7 @@ TEST(HeldOut, EqualSamplesAreOnOneSideInAnyOrder) {
 TEST(HeldOut, AShareThatLeavesNothingIsRefused) {
   const TempFolder folder;
   const auto path = folder.write("a.jsonl", R"({"question": "q", "answer": "a"})").string();
-  expect_error([&] { prompts_on(data::Side::HeldOut, 1e-9, path); }, ExitCode::BadData,
+  expect_error([&] { prompts_on(Side::HeldOut, 1e-9, path); }, ExitCode::BadData,
                {"data.held_out leaves none of its 1 samples to evaluate: raise it"});
 }
 

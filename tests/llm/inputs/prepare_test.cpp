@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "llm/data/subset.h"
 #include "llm/inputs/store_lock.h"
+#include "llm/inputs/subset.h"
 #include "tests/llm/inputs/stores.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/without_system_call.h"
@@ -30,7 +30,7 @@ using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
 constexpr std::size_t kSmallBlock = 64 << 10;
-const data::FileReading kSkipping = {.bad = {.skip = true, .most_skipped = 1000}};
+const FileReading kSkipping = {.bad = {.skip = true, .most_skipped = 1000}};
 
 PrepareOptions small_blocks(const fs::path& folder) {
   PrepareOptions options;
@@ -148,13 +148,12 @@ TEST(Prepare, DoesNotDependOnThreadsOrBatches) {
 TEST(Prepare, GivesTheSamplesOfTheWholeFile) {
   const TempFolder folder;
   const auto lines = folder.write("a.jsonl", many_records(9000));
-  for (const data::Limit& limit :
-       {data::Limit{}, data::Limit{4000}, data::Limit{4000, true, 3}, data::Limit{1'000'000}}) {
+  for (const Limit& limit : {Limit{}, Limit{4000}, Limit{4000, true, 3}, Limit{1'000'000}}) {
     text::QuestionFile records = whole(lines, kSkipping);
     const auto most = static_cast<std::size_t>(limit.samples);
     if (limit.random) {
       std::vector<text::Question> drawn;
-      for (const std::size_t index : data::subset(records.questions.size(), most, limit.seed)) {
+      for (const std::size_t index : subset(records.questions.size(), most, limit.seed)) {
         drawn.push_back(records.questions[index]);
       }
       records.questions = drawn;
@@ -199,8 +198,8 @@ TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
     }
     return std::string();
   };
-  for (const data::FileReading& reading :
-       {data::FileReading{}, data::FileReading{.bad = {.skip = true, .most_skipped = 5}}}) {
+  for (const FileReading& reading :
+       {FileReading{}, FileReading{.bad = {.skip = true, .most_skipped = 5}}}) {
     const std::string expected = message_of(
         [&] { static_cast<void>(text::read_records({lines.string()}, {.bad = reading.bad})); });
     EXPECT_THAT(expected, testing::HasSubstr("line 50"));

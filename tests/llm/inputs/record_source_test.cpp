@@ -28,11 +28,11 @@ PrepareOptions in_folder(const fs::path& folder) {
   return options;
 }
 
-void expect_samples_of_the_whole(const fs::path& path, const data::FileReading& reading) {
+void expect_samples_of_the_whole(const fs::path& path, const FileReading& reading) {
   const TempFolder folder;
   const text::PromptEncoder encoder = chat_stories();
   const Source source = open_source(path, reading, {});
-  const data::DataFile file = data::read_data_file(path, reading);
+  const DataFile file = read_data_file(path, reading);
   EXPECT_EQ(source.file.sha256, file.sha256);
   EXPECT_EQ(source.file.note, file.note);
   EXPECT_EQ(source.file.reading.format, file.reading.format);
@@ -72,7 +72,7 @@ TEST(RecordSource, GivesTheRecordsOfEveryKind) {
 
 TEST(RecordSource, KeepsToASideOfAShare) {
   for (const char* name : {"stories-chat.jsonl", "stories-alpaca.json", "squad-32.json"}) {
-    for (const data::Side side : {data::Side::Training, data::Side::HeldOut}) {
+    for (const Side side : {Side::Training, Side::HeldOut}) {
       expect_samples_of_the_whole(kShipped / name, {.side = side, .held_out = 0.3});
     }
   }
@@ -82,7 +82,7 @@ TEST(RecordSource, KeepsToASideOfAShare) {
     const auto path = name == std::string("a.jsonl")
                           ? lines
                           : folder.write(name, R"([{"prompt": "a", "completion": "b"}])");
-    const Source source = open_source(path, {.side = data::Side::HeldOut, .held_out = 0.0001}, {});
+    const Source source = open_source(path, {.side = Side::HeldOut, .held_out = 0.0001}, {});
     expect_error([&] { static_cast<void>(prepare(source, stories(), {})); },
                  sherd::ExitCode::BadData,
                  {"data.held_out leaves none of its 1 samples to evaluate: raise it"});
@@ -95,7 +95,7 @@ TEST(RecordSource, JoinsFiles) {
   folder.write("part-2.json", R"([{"prompt": "c", "completion": "d"}, {"prompt": "no"}])");
   folder.write("part-3.json", R"([{"prompt": "e", "completion": "f"}])");
   const fs::path pattern = folder.path() / "part-*.json";
-  const data::FileReading skipping = {.bad = {.skip = true, .most_skipped = 5}};
+  const FileReading skipping = {.bad = {.skip = true, .most_skipped = 5}};
   expect_samples_of_the_whole(pattern, skipping);
   const Prepared prepared =
       prepare(open_source(pattern, skipping, {}), stories(), in_folder(folder.path() / "cache"));
@@ -149,9 +149,8 @@ TEST(RecordSource, ReadsPromptsOfParquetOneByOne) {
 // record makes.
 TEST(RecordSource, GivesTheRecordsThatSamplesAreOf) {
   for (const char* name : {"stories-chat.jsonl", "stories-chat.parquet", "squad-32.json"}) {
-    for (const data::Limit& limit : {data::Limit{}, data::Limit{20}, data::Limit{20, true, 3}}) {
-      const data::FileReading reading = {
-          .bad = {.skip = true}, .side = data::Side::Training, .held_out = 0.2};
+    for (const Limit& limit : {Limit{}, Limit{20}, Limit{20, true, 3}}) {
+      const FileReading reading = {.bad = {.skip = true}, .side = Side::Training, .held_out = 0.2};
       const Source source = open_source(kShipped / name, reading, {});
       const text::PromptEncoder encoder = chat_stories(200);
       const Prepared prepared = prepare(source, encoder, {.limit = limit});
@@ -163,7 +162,7 @@ TEST(RecordSource, GivesTheRecordsThatSamplesAreOf) {
       ASSERT_EQ(records.size(), numbers.size());
       std::vector<text::LabelledPrompt> samples;
       for (const auto& [number, record] : records) {
-        const auto of_record = data::encode_samples(record, 0, encoder);
+        const auto of_record = encode_samples(record, 0, encoder);
         samples.insert(samples.end(), of_record.begin(), of_record.end());
       }
       expect_samples(*prepared.store, samples);
@@ -174,12 +173,12 @@ TEST(RecordSource, GivesTheRecordsThatSamplesAreOf) {
 TEST(RecordSource, CountsConversationsThatMakeSeveralSamples) {
   const Source source = open_source(kShipped / "stories-chat.jsonl", {}, {});
   const text::PromptEncoder encoder = chat_stories();
-  const data::ConversationFigures chat = prepare(source, encoder, {}).report.chat;
+  const ConversationFigures chat = prepare(source, encoder, {}).report.chat;
   EXPECT_EQ(chat.conversations, 120);
-  data::ConversationFigures expected;
+  ConversationFigures expected;
   const text::QuestionFile records = whole(kShipped / "stories-chat.jsonl", {});
   for (std::size_t i = 0; i < records.questions.size(); ++i) {
-    expected.add(data::ConversationFigures(data::encode_samples(records, i, encoder)));
+    expected.add(ConversationFigures(encode_samples(records, i, encoder)));
   }
   EXPECT_EQ(chat.unrolled, expected.unrolled);
   EXPECT_EQ(chat.rewritten, expected.rewritten);

@@ -44,25 +44,23 @@ inline text::PromptEncoder chat_stories(std::int64_t max_length = 512,
 }
 
 /// What evaluation is given of a file; nothing is kept.
-inline data::Dataset dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
-                             const data::FileReading& reading = {}, const data::Limit& limit = {}) {
+inline Dataset dataset(const std::filesystem::path& path, const text::PromptEncoder& encoder,
+                       const FileReading& reading = {}, const Limit& limit = {}) {
   const Source source = open_source(path, reading, {});
   return dataset_of(prepare(source, encoder, {.limit = limit, .keeps_records = true}), source);
 }
 
 /// The good records of a file as the readers of its format give them, on the side that is read.
-inline text::QuestionFile whole(const std::filesystem::path& path,
-                                const data::FileReading& reading) {
-  const data::DataFile file = data::read_data_file(path, reading);
+inline text::QuestionFile whole(const std::filesystem::path& path, const FileReading& reading) {
+  const DataFile file = read_data_file(path, reading);
   if (file.are_questions) {
-    return data::parse_questions(file);
+    return parse_questions(file);
   }
   text::QuestionFile all;
-  for (const data::NamedBytes& one : file.files) {
+  for (const NamedBytes& one : file.files) {
     const text::DataBytes bytes{one.name};
-    text::QuestionFile some =
-        text::read_records(bytes, data::record_reading_of(bytes, file.reading));
-    data::keep_side(some, reading);
+    text::QuestionFile some = text::read_records(bytes, record_reading_of(bytes, file.reading));
+    keep_side(some, reading);
     std::move(some.questions.begin(), some.questions.end(), std::back_inserter(all.questions));
   }
   return all;
@@ -73,7 +71,7 @@ inline std::vector<text::LabelledPrompt> encoded(const text::QuestionFile& recor
                                                  const text::PromptEncoder& encoder) {
   std::vector<text::LabelledPrompt> all;
   for (std::size_t i = 0; i < records.questions.size(); ++i) {
-    std::vector<text::LabelledPrompt> some = data::encode_samples(records, i, encoder);
+    std::vector<text::LabelledPrompt> some = encode_samples(records, i, encoder);
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   return all;
@@ -84,10 +82,10 @@ inline void expect_samples(const TokenStore& store,
                            const std::vector<text::LabelledPrompt>& expected) {
   ASSERT_EQ(store.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const data::Sample found = store.at(i);
+    const Sample found = store.at(i);
     ASSERT_TRUE(std::ranges::equal(found.ids, expected[i].ids)) << i;
     ASSERT_TRUE(std::ranges::equal(found.supervised, expected[i].supervised)) << i;
-    EXPECT_EQ(found.cut, data::cut_of(expected[i]));
+    EXPECT_EQ(found.cut, cut_of(expected[i]));
     EXPECT_EQ(store.length(i), std::ssize(expected[i].ids));
     EXPECT_EQ(store.supervised(i), found.supervised_tokens());
   }

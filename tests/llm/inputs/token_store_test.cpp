@@ -23,7 +23,7 @@ using sherd::test::TempFolder;
 TEST(TokenCache, GivesBackWhatWasWritten) {
   const TempFolder folder;
   const fs::path cache = folder.path() / "not/there/yet";
-  const data::Limit limit{7};
+  const Limit limit{7};
   const Source source = open_source(kQuestions, {}, {});
   const Prepared made =
       prepare(source, stories(200, 8), {.folder = cache, .limit = limit, .keeps_records = true});
@@ -37,7 +37,7 @@ TEST(TokenCache, GivesBackWhatWasWritten) {
   questions.questions.resize(7);
   expect_samples(*found.store, encoded(questions, stories(200, 8)));
   EXPECT_EQ(found.report.sentence(), made.report.sentence());
-  const data::Dataset records = dataset_of(found, source);
+  const Dataset records = dataset_of(found, source);
   for (std::size_t i = 0; i < 7; ++i) {
     const text::Question record = records.record(i);
     EXPECT_EQ(record.id, questions.questions[i].id);
@@ -70,7 +70,7 @@ TEST(TokenCache, RecordsTakeNoMemory) {
   };
   ::malloc_trim(0);  // what preparing has freed
   const auto before = anonymous_kib();
-  const data::Dataset dataset = dataset_of(prepared, source);
+  const Dataset dataset = dataset_of(prepared, source);
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < dataset.samples.size(); ++i) {
     bytes += dataset.record(i).answers.front().text.size();
@@ -132,7 +132,7 @@ TEST(TokenCache, KnowsWhichQuestionsDidNotFit) {
 // Processes that know the file by other names have the same store, and tell their own.
 TEST(TokenCache, IsTheSameForFilesOfOtherNames) {
   const TempFolder folder;
-  const data::FileReading skipping = {.bad = {.skip = true}};
+  const FileReading skipping = {.bad = {.skip = true}};
   const auto source_in = [&](const std::string& name) {
     fs::create_directory(folder.path() / name);
     folder.write(name + "/" + name + "-1.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
@@ -214,7 +214,7 @@ TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
 TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   const TempFolder folder;
   const auto key_for = [](const fs::path& path, const text::PromptEncoder& encoder,
-                          const data::Limit& limit = {}, bool keeps_records = false) {
+                          const Limit& limit = {}, bool keeps_records = false) {
     return store_key(open_source(path, {}, {}), encoder,
                      {.limit = limit, .keeps_records = keeps_records});
   };
@@ -235,12 +235,12 @@ TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   EXPECT_NE(key_for(kQuestions, stories(512, 31)), key);
   EXPECT_NE(key_for(kQuestions, stories(), {}, true), key);
   EXPECT_NE(key_for(kQuestions, stories(), {5}), key);
-  const data::Limit drawn = {5, true, 1};
+  const Limit drawn = {5, true, 1};
   EXPECT_NE(key_for(kQuestions, stories(), drawn), key_for(kQuestions, stories(), {5}));
   EXPECT_NE(key_for(kQuestions, stories(), drawn), key_for(kQuestions, stories(), {5, true, 2}));
 
   const auto lines = folder.write("a.jsonl", R"({"p": "a", "q": "b"})");
-  const auto key_of = [&](const data::FileReading& reading) {
+  const auto key_of = [&](const FileReading& reading) {
     return store_key(open_source(lines, reading, {}), stories(), {});
   };
   const std::string of_lines = key_of({.columns = {"p", "q"}});

@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "llm/data/batch.h"
+#include "llm/inputs/batch.h"
 #include "llm/inputs/prepare.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
 #include "ops/plain_operators.h"
@@ -32,23 +32,23 @@ std::string stories() {
   return sherd::test::data_folder() / "stories260k-hf";
 }
 
-const data::Samples& questions() {
-  static const data::Samples samples = [] {
+const inputs::Samples& questions() {
+  static const inputs::Samples samples = [] {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(stories()), {96, 16});
     const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
-    return data::Samples(inputs::prepare(inputs::open_source(file, {}, {}), encoder, {}).store);
+    return inputs::Samples(inputs::prepare(inputs::open_source(file, {}, {}), encoder, {}).store);
   }();
   return samples;
 }
 
 // A rank's share of a step, as one micro-batch.
-data::Batch batch_of(int step, int ranks, int rank) {
+inputs::Batch batch_of(int step, int ranks, int rank) {
   const auto samples = static_cast<int64_t>(questions().size());
   std::vector<int64_t> indices;
   for (int64_t row = rank; row < kRows; row += ranks) {
     indices.push_back((step * kRows + row) % samples);
   }
-  return data::collate(questions(), indices);
+  return inputs::collate(questions(), indices);
 }
 
 std::vector<double> losses_of(int ranks, bool plain) {
@@ -60,7 +60,7 @@ std::vector<double> losses_of(int ranks, bool plain) {
     }
     sherd::ShardOptions options;
     options.precision.param_dtype = c10::kBFloat16;
-    auto model = load_sharded(stories(), sherd::Mesh::shard(world), options);
+    auto model = setup::load_sharded(stories(), sherd::Mesh::shard(world), options);
     sherd::AdamW optimizer(model, {.lr = 2e-4});
     for (int step = 0; step < trained_steps(); ++step) {
       const StepOutcome outcome =

@@ -11,12 +11,12 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
-#include "llm/data/batch.h"
-#include "llm/eval/batch_tensors.h"
+#include "llm/inputs/batch.h"
 #include "llm/inputs/prepare.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/batch_tensors.h"
+#include "llm/setup/load_model.h"
 #include "sherd/optim.h"
 #include "tests/support/meshes.h"
 #include "tests/support/ranks.h"
@@ -36,7 +36,7 @@ struct Step {
 
 // The data of one micro-batch: `rows` samples from `first` on.
 struct Questions {
-  data::Samples samples;
+  inputs::Samples samples;
   double supervised = 0;  // tokens of all kSamples
 
   Questions() {
@@ -44,13 +44,13 @@ struct Questions {
     const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
     const auto prepared =
         inputs::prepare(inputs::open_source(file, {}, {}), encoder, {.limit = {kSamples}});
-    samples = data::Samples(prepared.store);
+    samples = inputs::Samples(prepared.store);
     supervised = static_cast<double>(prepared.report.supervised_tokens);
   }
   [[nodiscard]] model::TokenBatch micro_batch(int64_t first, int64_t rows) const {
     std::vector<int64_t> indices(static_cast<size_t>(rows));
     std::iota(indices.begin(), indices.end(), first);
-    return eval::to_tensors(data::collate(samples, indices));
+    return setup::to_tensors(inputs::collate(samples, indices));
   }
 };
 
@@ -83,7 +83,7 @@ std::vector<Step> train_sharded(const Questions& questions, int ranks, int64_t r
   std::mutex mutex;
   sherd::test::run_ranks(ranks, [&](sherd::World world) {
     auto model =
-        load_sharded(kModel, sherd::test::mesh_for(world, strategy), {.strategy = strategy});
+        setup::load_sharded(kModel, sherd::test::mesh_for(world, strategy), {.strategy = strategy});
     sherd::AdamW optimizer(model, {.lr = kLr, .weight_decay = 0.01});
     for (Step& step : steps) {
       optimizer.zero_grad();

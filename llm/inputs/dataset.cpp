@@ -1,0 +1,95 @@
+#include "llm/inputs/dataset.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "llm/text/chat_encoder.h"
+#include "llm/text/record_prompt.h"
+#include "sherd/error.h"
+
+namespace llm::inputs {
+
+ConversationFigures::ConversationFigures(const std::vector<text::LabelledPrompt>& samples) {
+  const std::int64_t texts = samples.front().chat_texts;
+  const bool is_unrolled = texts > 0 && samples.size() > 1;
+  const bool is_apart = std::any_of(samples.begin(), samples.end(),
+                                    [](const text::LabelledPrompt& one) { return one.is_apart; });
+  conversations = texts > 0 ? 1 : 0;
+  unrolled = is_unrolled ? 1 : 0;
+  rewritten = is_unrolled && texts > 1 ? 1 : 0;
+  apart = is_unrolled && is_apart ? 1 : 0;
+}
+
+void ConversationFigures::add(const ConversationFigures& more) {
+  conversations += more.conversations;
+  unrolled += more.unrolled;
+  rewritten += more.rewritten;
+  apart += more.apart;
+}
+
+void DatasetReport::add(const text::LabelledPrompt& sample) {
+  const auto length = static_cast<std::int64_t>(sample.ids.size());
+  samples += 1;
+  tokens += length;
+  supervised_tokens +=
+      std::count(sample.supervised.begin(), sample.supervised.end(), std::uint8_t{1});
+  longest_tokens = std::max(longest_tokens, length);
+  contexts_cut += sample.context_was_cut ? 1 : 0;
+  answers_cut += sample.answer_was_cut ? 1 : 0;
+  answers_outside += sample.answer_is_outside ? 1 : 0;
+}
+
+std::string DatasetReport::skipped_text() const {
+  return skipped == 0 ? ""
+                      : fmt::format("; {} bad sample{} skipped", skipped, skipped == 1 ? "" : "s");
+}
+
+std::string DatasetReport::sentence() const {
+  std::string text =
+      fmt::format("{}: {} {}{}, {} tokens ({} supervised, longest sample {} of at most {})", name,
+                  samples, records ? "record" : "question", samples == 1 ? "" : "s", tokens,
+                  supervised_tokens, longest_tokens, limits.max_length_tokens);
+  std::string cut;
+  const auto tell = [&cut](const std::string& what, std::int64_t count) {
+    if (count > 0) {
+      cut += fmt::format("{}{} in {}", cut.empty() ? "; " : ", ", what, count);
+    }
+  };
+  if (records) {
+    tell("prompt cut", contexts_cut);
+    tell("completion cut", answers_cut);
+  } else {
+    tell("context cut", contexts_cut);
+    tell(fmt::format("answer cut to {} tokens", limits.max_answer_tokens), answers_cut);
+    tell("answer outside the cut context", answers_outside);
+  }
+  return text + cut + skipped_text();
+}
+
+text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
+                                     const text::PromptEncoder& encoder) {
+  const text::Question& question = file.questions[index];
+  if (question.conversation) {
+    throw sherd::Error(sherd::ExitCode::Usage, "conversations need a model with a chat template");
+  }
+  if (question.is_record()) {
+    return text::encode_record(encoder, question.question, question.answers.front().text);
+  }
+  text::LabelledPrompt prompt = encoder.encode_labelled(
+      question.question, file.contexts[question.context], question.answers.front());
+  // What has no answer has none that could be outside.
+  prompt.answer_is_outside = prompt.answer_is_outside && !question.unanswerable;
+  return prompt;
+}
+
+std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
+                                                 const text::PromptEncoder& encoder) {
+  const text::Question& question = file.questions[index];
+  if (question.conversation) {
+    return encoder.chat().encode(*question.conversation, encoder.limits().max_length_tokens);
+  }
+  return {encode_question(file, index, encoder)};
+}
+
+}  // namespace llm::inputs

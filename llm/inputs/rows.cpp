@@ -1,0 +1,88 @@
+#include "llm/inputs/rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <numeric>
+
+#include "llm/inputs/sampler.h"
+
+namespace llm::inputs {
+namespace {
+
+// Not the order of an epoch of this seed, whose first batches these would else be.
+constexpr std::int64_t kPackingOrder = -2;
+
+// The room left in each of `rows` rows, as a tree whose inner nodes hold the most of their two.
+class Room {
+ public:
+  Room(std::size_t rows, std::int64_t capacity)
+      : leaves_(std::bit_ceil(std::max<std::size_t>(rows, 1))), most_(2 * leaves_, capacity) {}
+
+  /// Takes `tokens` from the first row that has as many left, and returns which. One must have.
+  std::size_t take(std::int64_t tokens) {
+    std::size_t node = 1;
+    while (node < leaves_) {
+      node = 2 * node + (most_[2 * node] < tokens ? 1 : 0);
+    }
+    const std::size_t row = node - leaves_;
+    most_[node] -= tokens;
+    while (node > 1) {
+      node /= 2;
+      most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
+    }
+    return row;
+  }
+
+ private:
+  std::size_t leaves_;
+  std::vector<std::int64_t> most_;
+};
+
+}  // namespace
+
+Rows Rows::one_each(std::int64_t samples) {
+  Rows rows;
+  rows.size_ = samples;
+  return rows;
+}
+
+Rows Rows::first_fit(const Samples& samples, std::int64_t capacity_tokens, std::uint64_t seed) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const std::vector<std::int64_t> order = epoch_order(count, seed, kPackingOrder);
+  std::vector<std::int64_t> row_of;  // of each sample, in that order
+  Rows rows;
+  rows.begins_ = {0};
+  Room room(samples.size(), capacity_tokens);
+  for (const std::int64_t sample : order) {
+    const std::int64_t tokens = samples.length(static_cast<std::size_t>(sample));
+    const std::size_t row = room.take(std::min(tokens, capacity_tokens));
+    row_of.push_back(static_cast<std::int64_t>(row));
+    rows.begins_.resize(std::max(rows.begins_.size(), row + 2));
+    ++rows.begins_[row + 1];  // how many it has, for now
+  }
+  rows.size_ = std::ssize(rows.begins_) - 1;
+  std::partial_sum(rows.begins_.begin(), rows.begins_.end(), rows.begins_.begin());
+  std::vector<std::int64_t> next(rows.begins_.begin(), rows.begins_.end() - 1);
+  rows.samples_.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t place = next[static_cast<std::size_t>(row_of[i])]++;
+    rows.samples_[static_cast<std::size_t>(place)] = order[i];
+  }
+  return rows;
+}
+
+std::vector<std::int64_t> Rows::samples_of(std::span<const std::int64_t> rows) const {
+  if (begins_.empty()) {
+    return {rows.begin(), rows.end()};
+  }
+  std::vector<std::int64_t> samples;
+  for (const std::int64_t row : rows) {
+    const auto begin = samples_.begin() + begins_[static_cast<std::size_t>(row)];
+    const auto end = samples_.begin() + begins_[static_cast<std::size_t>(row) + 1];
+    samples.insert(samples.end(), begin, end);
+  }
+  return samples;
+}
+
+}  // namespace llm::inputs
