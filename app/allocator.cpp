@@ -10,7 +10,7 @@
 
 #include "app/large_blocks.h"
 #include "llm/plan/device.h"
-#include "llm/train/peak_memory.h"
+#include "llm/setup/peak_memory.h"
 #include "ops/cpu/isa.h"
 
 namespace app {
@@ -34,7 +34,7 @@ constexpr const char* kPrimitivesOfOneDnnOnAmx = "48";
 constexpr const char* kPrimitivesOfLibTorch = "16";
 
 bool is_available(std::size_t bytes) {
-  const std::int64_t available = llm::train::available_memory_bytes(/*local_ranks=*/1);
+  const std::int64_t available = llm::setup::available_memory_bytes(/*local_ranks=*/1);
   return available == 0 || bytes <= static_cast<std::size_t>(available);
 }
 
@@ -88,7 +88,7 @@ class RefusingAllocator final : public c10::Allocator {
   }
   [[noreturn]] static void refuse(std::size_t bytes) {
     TORCH_CHECK(false, "not enough memory: ", bytes, " bytes requested at once, ",
-                llm::train::available_memory_bytes(1),
+                llm::setup::available_memory_bytes(1),
                 " available. Use more ranks, a smaller train.micro_batch or data.max_length.");
   }
 

@@ -14,7 +14,7 @@
 #include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -155,11 +155,11 @@ void print(const Bandwidth& result) {
 int bandwidth(Rank& rank, const BandwidthFlags& flags) {
   sherd::World world = rank.join();
   const auto settings = [&] {
-    return llm::train::Settings{
+    return llm::setup::Settings{
         {"--max-mib", std::to_string(flags.most_mib)},
         {"--at-least", std::to_string(flags.at_least_gb_per_second.value_or(0))}};
   };
-  llm::train::require_agreement(world, llm::train::read_on_all_ranks(world, settings));
+  llm::setup::require_agreement(world, llm::setup::read_on_all_ranks(world, settings));
   llm::bench::BandwidthOptions options{.most_bytes = flags.most_mib << 20};
   if (rank.is_first()) {
     options.progress = [](const std::string& what) { say("measuring " + what, true); };

@@ -7,7 +7,7 @@
 #include "app/launch.h"
 #include "app/recipe.h"
 #include "launch/spinning.h"
-#include "llm/train/data_options.h"
+#include "llm/inputs/data_options.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -42,7 +42,7 @@ void require_sound(const std::vector<std::string>& command, int world) {
   std::erase(words, verb == "train" ? "--dry-run" : "--json");
   const llm::config::RunConfig config = load_recipe(
       words, [](const std::string&) {}, static_cast<int>(std::thread::hardware_concurrency()));
-  static_cast<void>(llm::train::batch_shape(config.train, world));
+  static_cast<void>(llm::inputs::batch_shape(config.train, world));
 }
 
 }  // namespace app

@@ -27,10 +27,10 @@
 #include "llm/bench/calibrate.h"
 #include "llm/bench/gpu_calibration.h"
 #include "llm/config/measures.h"
-#include "llm/train/agreement.h"
-#include "llm/train/device.h"
-#include "llm/train/options_of_config.h"
-#include "llm/train/run_plan.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/device.h"
+#include "llm/setup/options_of_config.h"
 #include "llm/train/start.h"
 #include "ops/backend.h"
 #include "sherd/error.h"
@@ -135,7 +135,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
                {"losses", result.losses},
                {"grad_norms", result.grad_norms}});
   if (result.device_time) {
-    line.update(llm::train::json_of(*result.device_time));
+    line.update(llm::plan::json_of(*result.device_time));
   } else if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
       line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
@@ -182,7 +182,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
   say(fmt::format("loss {:.6f} -> {:.6f}", result.losses.front(), result.losses.back()));
   if (result.device_time) {
-    for (const std::string& row : llm::train::lines_of(*result.device_time)) {
+    for (const std::string& row : llm::plan::lines_of(*result.device_time)) {
       say(row);
     }
   } else if (flags.profile) {
@@ -203,7 +203,7 @@ std::string number_or_auto(const std::optional<std::int64_t>& number) {
 }
 
 // Settings that must agree on all ranks.
-llm::train::Settings bench_settings(const BenchFlags& flags) {
+llm::setup::Settings bench_settings(const BenchFlags& flags) {
   const llm::bench::BenchOptions& options = flags.options;
   return {{"--seq", std::to_string(options.sequence)},
           {"--micro-batch", std::to_string(options.micro_batch)},
@@ -244,11 +244,11 @@ std::optional<double> minutes_of(const std::string& text) {
 // The table of this rank's GPU.
 void calibrate_gpu(const sherd::World& world,
                    const std::function<void(const std::string&)>& say_line) {
-  const llm::plan::Device device = llm::train::hosts_of(world).device;
+  const llm::plan::Device device = llm::plan::hosts_of(world).device;
   const auto backend = sherd::ops::backend_of(
       at::empty({0}, at::TensorOptions(at::kBFloat16).device(world.device())));
   llm::plan::GpuRates shipped = llm::plan::shipped_rates_of(device);
-  shipped.source = fmt::format("measured on this kind of GPU, {}", llm::train::path_of(world));
+  shipped.source = fmt::format("measured on this kind of GPU, {}", llm::setup::path_of(world));
   const llm::plan::GpuRates rates =
       llm::bench::calibrate_kernels(backend, world.device(), shipped, {}, say_line);
   say(fmt::format("rates of {} written to {}", device.name,
@@ -299,12 +299,12 @@ int calibrate(Rank& rank, const BenchFlags& flags) {
 
 int bench(Rank& rank, BenchFlags flags) {
   use_threads(flags.threads.value_or(1));
-  flags.options.sharding.strategy = llm::train::strategies_by_name().at(flags.strategy);
+  flags.options.sharding.strategy = llm::setup::strategies_by_name().at(flags.strategy);
   flags.options.sharding.precision.param_dtype = dtypes_by_name().at(flags.dtype);
   flags.options.moments_dtype = flags.moments == "bf16" ? c10::kBFloat16 : c10::kFloat;
   flags.options.reduce_scatter = flags.reduce_scatter == "native" ? sherd::ReduceScatter::Native
                                                                   : sherd::ReduceScatter::RankOrder;
-  flags.options.sharding.precision.master = llm::train::masters_by_name().at(flags.master);
+  flags.options.sharding.precision.master = llm::setup::masters_by_name().at(flags.master);
   flags.options.sharding.precision.reduce_dtype = dtypes_by_name().at(flags.reduce_dtype);
   flags.options.sharding.units =
       sherd::unit_policy::every_unit({.checkpoint_activations = flags.checkpoint_activations});
@@ -321,7 +321,7 @@ int bench(Rank& rank, BenchFlags flags) {
       folder->erase(0, kDisk.size());
     }
   }
-  flags.options.attention = llm::train::attention_kernels_by_name().at(flags.attention);
+  flags.options.attention = llm::setup::attention_kernels_by_name().at(flags.attention);
   flags.options.answers_only = flags.supervised == "answer";
   flags.options.operators = flags.profile;
   flags.options.max_minutes = minutes_of(flags.max_minutes);
@@ -331,11 +331,11 @@ int bench(Rank& rank, BenchFlags flags) {
   names.resolve_model(flags.options.model, "--model");
   sherd::World world =
       rank.join({.device = device_of(rank, flags.device),
-                 .transport = llm::train::transport_of(flags.options.sharding.offload),
+                 .transport = llm::setup::transport_of(flags.options.sharding.offload),
                  .reduce_scatter = flags.options.reduce_scatter});
   names.require_same(world);
-  const std::string notice = llm::train::agree_on_start(
-      world, llm::train::read_on_all_ranks(world, [&] { return bench_settings(flags); }));
+  const std::string notice = llm::setup::agree_on_start(
+      world, llm::setup::read_on_all_ranks(world, [&] { return bench_settings(flags); }));
   if (progress && !notice.empty()) {
     progress->say(notice);
   }
@@ -382,7 +382,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   one_of(verb.add_option("--master", flags.master,
                          "format of master weights under bf16; split saves 2 bytes per parameter; "
                          "bfloat16 saves 4, with stochastic rounding"),
-         names_in(llm::train::masters_by_name()));
+         names_in(llm::setup::masters_by_name()));
   one_of(verb.add_option(
              "--reduce-dtype", flags.reduce_dtype,
              "dtype of gradient sums; bf16, with --dtype bf16, saves 2 bytes per parameter"),
@@ -406,7 +406,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                 "run micro-batches as CUDA graphs, with one launch each");
   one_of(verb.add_option("--attention", flags.attention,
                          "attention kernel on GPUs; auto: the fastest that supports the model"),
-         names_in(llm::train::attention_kernels_by_name()));
+         names_in(llm::setup::attention_kernels_by_name()));
   verb.add_flag(
       "--update-in-backward", options.update_in_backward,
       "update during backward: only one block's gradients are held at a time, without clipping");
@@ -420,7 +420,7 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
   verb.add_flag("--offload-activations", options.sharding.offload.activations_on_host,
                 "store activations on the GPU's host until backward");
   one_of(verb.add_option("--strategy", flags.strategy, "sharding strategy"),
-         names_in(llm::train::strategies_by_name()));
+         names_in(llm::setup::strategies_by_name()));
   one_of(verb.add_option("--supervised", flags.supervised,
                          "supervise all tokens, or the last 8 of each sample"),
          {"all", "answer"});

@@ -15,9 +15,9 @@
 #include "app/rank.h"
 #include "app/sampling_flags.h"
 #include "app/verbs.h"
+#include "llm/eval/evaluated_model.h"
+#include "llm/setup/load_model.h"
 #include "llm/text/chosen_template.h"
-#include "llm/train/evaluated_model.h"
-#include "llm/train/load_model.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -33,10 +33,9 @@ struct ChatFlags {
   ChatOptions options;
 };
 
-llm::train::EvaluatedChat chat_model(const ChatFlags& flags,
-                                     const llm::train::EvaluatedModel& source,
-                                     const llm::text::Tokenizer& tokenizer) {
-  auto found = llm::train::chat_of(source, tokenizer, flags.chat_template);
+llm::eval::EvaluatedChat chat_model(const ChatFlags& flags, const llm::eval::EvaluatedModel& source,
+                                    const llm::text::Tokenizer& tokenizer) {
+  auto found = llm::eval::chat_of(source, tokenizer, flags.chat_template);
   if (!found.encoder) {
     throw Error(ExitCode::BadData, llm::text::text_without_template(tokenizer.folder()) +
                                        ". A model that continues texts answers `sherd generate`.");
@@ -61,9 +60,9 @@ int chat(Rank& rank, ChatFlags flags) {
   names.resolve_model(flags.model.model, "--model");
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   const auto source = find_model(flags.model);
-  const auto tokenizer = llm::train::load_tokenizer(source.model_folder);
-  const auto shape = llm::train::model_shape(source.model_folder, source.ignored_fields);
-  llm::train::require_same_model(source, shape, tokenizer);
+  const auto tokenizer = llm::setup::load_tokenizer(source.model_folder);
+  const auto shape = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+  llm::eval::require_same_model(source, shape, tokenizer);
   tokenizer.check_vocabulary(shape.shapes->vocab_rows());
   auto conversing = chat_model(flags, source, tokenizer);
   for (const std::string& notice : source.notices) {
@@ -75,7 +74,7 @@ int chat(Rank& rank, ChatFlags flags) {
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
-    return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+    return llm::eval::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
   });
   starting.reset();
   ChatSession(model, tokenizer, std::move(conversing), flags.options, *progress).run();

@@ -56,7 +56,7 @@ void refuse_other_encodings(const std::string& text) {
 }  // namespace
 
 ChatSession::ChatSession(sherd::Sharded<llm::model::CausalLm>& model,
-                         llm::text::Tokenizer tokenizer, llm::train::EvaluatedChat chat,
+                         llm::text::Tokenizer tokenizer, llm::eval::EvaluatedChat chat,
                          ChatOptions options, llm::track::Progress& progress)
     : model_(model),
       tokenizer_(std::move(tokenizer)),

@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "app/chat_input.h"
+#include "llm/eval/evaluated_model.h"
 #include "llm/eval/sampling.h"
 #include "llm/model/causal_lm.h"
 #include "llm/text/tokenizer.h"
 #include "llm/track/progress.h"
-#include "llm/train/evaluated_model.h"
 #include "sherd/fully_shard.h"
 
 namespace app {
@@ -29,7 +29,7 @@ struct ChatOptions {
 class ChatSession {
  public:
   ChatSession(sherd::Sharded<llm::model::CausalLm>& model, llm::text::Tokenizer tokenizer,
-              llm::train::EvaluatedChat chat, ChatOptions options, llm::track::Progress& progress);
+              llm::eval::EvaluatedChat chat, ChatOptions options, llm::track::Progress& progress);
 
   /// Throws sherd::Error(StorageIo) if an answer cannot be written.
   void run();
@@ -50,7 +50,7 @@ class ChatSession {
 
   sherd::Sharded<llm::model::CausalLm>& model_;
   llm::text::Tokenizer tokenizer_;
-  llm::train::EvaluatedChat chat_;
+  llm::eval::EvaluatedChat chat_;
   ChatOptions options_;
   llm::track::Progress& progress_;
   std::int64_t context_;

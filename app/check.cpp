@@ -18,7 +18,7 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
-#include "llm/train/options_of_config.h"
+#include "llm/setup/options_of_config.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -51,8 +51,8 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device_of(rank, config.device.kind),
-                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload),
-                 .reduce_scatter = llm::train::reduce_scatter_of(config.parallel.reduce_scatter)});
+                 .transport = llm::setup::transport_of(llm::setup::shard_options(config).offload),
+                 .reduce_scatter = llm::setup::reduce_scatter_of(config.parallel.reduce_scatter)});
   names.require_same(world);
   const llm::check::CheckHooks hooks{
       [&](const std::string& line) { progress->say(line); },

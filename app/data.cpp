@@ -16,9 +16,9 @@
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "files/output.h"
+#include "llm/inputs/data_preview.h"
 #include "llm/inputs/prepare.h"
-#include "llm/train/data_preview.h"
-#include "llm/train/load_data.h"
+#include "llm/setup/load_data.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
@@ -55,10 +55,10 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   const auto config = llm::train::resolved(given, world);
   const auto run = llm::train::open_inputs(config, world, tell, &progress);
   const auto shown = llm::track::with_progress(&progress, "reading the samples shown", [&] {
-    return llm::train::preview_of(run, flags.samples);
+    return llm::inputs::preview_of(run, flags.samples);
   });
-  using llm::train::Clip;
-  using llm::train::Marks;
+  using llm::inputs::Clip;
+  using llm::inputs::Marks;
   const Clip clip = flags.full ? Clip::None : Clip::Middle;
   if (!flags.html.empty()) {
     sherd::files::write_file(flags.html, to_html(shown, clip));
@@ -69,7 +69,7 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
   return 0;
 }
 
-nlohmann::ordered_json json_of(const llm::data::DatasetReport& report) {
+nlohmann::ordered_json json_of(const llm::inputs::DatasetReport& report) {
   return {{"data", report.name},       {"samples", report.samples},
           {"skipped", report.skipped}, {"duplicates", report.duplicates},
           {"tokens", report.tokens},   {"supervised_tokens", report.supervised_tokens}};
@@ -82,9 +82,9 @@ int prepare(bool json, const std::vector<std::string>& words) {
   sherd::World world = sherd::World::alone();
   auto config = load_recipe_to_read(words, tell);
   HubNames({.json_on_stdout = json, .progress = &progress}).resolve(config);
-  const auto tokenizer = llm::train::load_tokenizer(config.model.path);
-  const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
-  const auto data = llm::train::load_run_data(config, tokenizer, shape, world, tell, &progress);
+  const auto tokenizer = llm::setup::load_tokenizer(config.model.path);
+  const auto shape = llm::setup::model_shape(config.model.path, {config.model.ignore_fields});
+  const auto data = llm::setup::load_run_data(config, tokenizer, shape, world, tell, &progress);
   for (const auto& part : data.parts) {
     if (part.report.duplicates > 0) {
       tell(fmt::format("data: {}: {} of {} samples repeat an earlier sample", part.report.name,

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "app/numbers.h"
-#include "llm/train/device.h"
+#include "llm/setup/device.h"
 #include "sherd/gpus.h"
 
 namespace app {
@@ -23,7 +23,7 @@ void add_device_flag(CLI::App& verb, DeviceKind& kind) {
 
 c10::DeviceType device_of(const Rank& rank, DeviceKind kind) {
   static const sherd::Gpus not_asked = {};
-  return llm::train::chosen_device(kind, kind == DeviceKind::Cpu ? not_asked : sherd::gpus(),
+  return llm::setup::chosen_device(kind, kind == DeviceKind::Cpu ? not_asked : sherd::gpus(),
                                    rank.environment().local_world_size,
                                    [&](const std::string& line) {
                                      if (rank.is_first()) {

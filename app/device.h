@@ -11,7 +11,7 @@ namespace app {
 /// Adds `--device auto|cpu|cuda`, for verbs without a recipe; in a recipe it is device.kind.
 void add_device_flag(CLI::App& verb, llm::config::DeviceKind& kind);
 
-/// Returns this rank's device: llm::train::chosen_device(). Asks the driver, except for `cpu`.
+/// Returns this rank's device: llm::setup::chosen_device(). Asks the driver, except for `cpu`.
 [[nodiscard]] c10::DeviceType device_of(const Rank& rank, llm::config::DeviceKind kind);
 
 }  // namespace app

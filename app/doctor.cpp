@@ -12,7 +12,7 @@
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/doctor/diagnosis.h"
-#include "llm/train/peak_memory.h"
+#include "llm/setup/peak_memory.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
 #include "sherd/gpus.h"
@@ -36,7 +36,7 @@ std::string nccl_version() {
 int doctor(bool json) {
   llm::doctor::Machine machine = llm::doctor::look_around();
   machine.memory.available_bytes =
-      static_cast<std::uint64_t>(llm::train::available_memory_bytes(/*local_ranks=*/1));
+      static_cast<std::uint64_t>(llm::setup::available_memory_bytes(/*local_ranks=*/1));
   const sherd::Gpus& gpus = sherd::gpus();
   machine.gpus.problem = gpus.problem;
   machine.gpus.usable = gpus.problem.empty() ? static_cast<int>(gpus.all.size()) : 0;

@@ -22,17 +22,17 @@
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "files/folder.h"
+#include "llm/eval/evaluated_model.h"
 #include "llm/eval/evaluator.h"
+#include "llm/eval/prediction_files.h"
+#include "llm/inputs/data_options.h"
+#include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/model_identity.h"
+#include "llm/setup/prepared_data.h"
 #include "llm/text/printable.h"
-#include "llm/train/agreement.h"
-#include "llm/train/data_options.h"
-#include "llm/train/evaluated_model.h"
-#include "llm/train/load_model.h"
-#include "llm/train/model_identity.h"
-#include "llm/train/prediction_files.h"
-#include "llm/train/prepared_data.h"
-#include "llm/train/run_data.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -69,13 +69,13 @@ std::map<std::string, llm::config::DataFormat> formats_by_name() {
 // A file of samples, and how it is read.
 struct EvaluatedFile {
   std::string path;
-  llm::data::FileReading reading;
-  llm::data::Limit limit;
+  llm::inputs::FileReading reading;
+  llm::inputs::Limit limit;
 };
 
 // The data to evaluate, and how to read it.
 struct Evaluated {
-  llm::train::EvaluatedModel model;
+  llm::eval::EvaluatedModel model;
   std::vector<EvaluatedFile> files;
   std::int64_t batch = 8;
 };
@@ -98,8 +98,8 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
   }
   std::vector<EvaluatedFile> files;
   for (const llm::config::DataSet& set : run->data.eval) {
-    files.push_back(
-        {set.path, llm::train::reading_of(set, run->data), llm::train::limit_of(set, run->train)});
+    files.push_back({set.path, llm::inputs::reading_of(set, run->data),
+                     llm::inputs::limit_of(set, run->train)});
   }
   return files;
 }
@@ -124,7 +124,7 @@ void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
 // The model and data as the flags want them.
 Evaluated find_evaluated(const EvalFlags& flags) {
   Evaluated found{find_model(flags.model), {}};
-  llm::train::EvaluatedModel& model = found.model;
+  llm::eval::EvaluatedModel& model = found.model;
   model.max_length = flags.max_length.value_or(model.max_length);
   model.max_answer_tokens = flags.max_answer_tokens.value_or(model.max_answer_tokens);
   if (flags.data.empty()) {
@@ -174,7 +174,7 @@ std::string format_name(llm::config::DataFormat format) {
 }
 
 // Settings that must agree on all ranks.
-llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
+llm::setup::Settings eval_settings(const EvalFlags& flags, const Evaluated& found,
                                    const DataFiles& files) {
   const auto& source = found.model;
   const auto reading = [&](std::size_t i) { return files[i].file.reading; };
@@ -203,16 +203,16 @@ llm::train::Settings eval_settings(const EvalFlags& flags, const Evaluated& foun
 }
 
 // Tokenizes as the run did, with its cache. Collective.
-std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluated& found,
-                                          const llm::text::Tokenizer& tokenizer,
-                                          const llm::model::CausalLmImpl& model,
-                                          sherd::World& world, llm::track::Progress* progress) {
+std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evaluated& found,
+                                            const llm::text::Tokenizer& tokenizer,
+                                            const llm::model::CausalLmImpl& model,
+                                            sherd::World& world, llm::track::Progress* progress) {
   const auto& source = found.model;
-  const auto encoder = llm::train::read_on_all_ranks(world, [&] {
+  const auto encoder = llm::setup::read_on_all_ranks(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
-    return llm::train::prompt_encoder_of(
+    return llm::inputs::prompt_encoder_of(
         source.run ? source.run->data : llm::config::DataSection(), tokenizer,
-        {llm::train::sample_length(source.max_length, model.context_length()),
+        {llm::inputs::sample_length(source.max_length, model.context_length()),
          source.max_answer_tokens});
   });
   const auto say = [&](const std::string& line) {
@@ -220,9 +220,9 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
       progress->say(line);
     }
   };
-  std::vector<llm::data::Dataset> datasets;
+  std::vector<llm::inputs::Dataset> datasets;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    datasets.push_back(llm::train::load_dataset_on_ranks(world, files[i], encoder,
+    datasets.push_back(llm::setup::load_dataset_on_ranks(world, files[i], encoder,
                                                          {.folder = stores_of(found)},
                                                          found.files[i].limit, say, progress));
   }
@@ -232,7 +232,7 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
 // The result of one file.
 struct Outcome {
   llm::eval::EvaluationResult result;
-  const llm::data::DatasetReport& report;
+  const llm::inputs::DatasetReport& report;
 };
 
 nlohmann::ordered_json json_of(const Outcome& outcome) {
@@ -278,7 +278,7 @@ void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
 
 // Rank 0 makes the folder before anything that takes long.
 void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
-  llm::train::on_all_ranks(world, [&] {
+  llm::setup::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !flags.predictions.empty()) {
       sherd::files::make_folder(flags.predictions);
     }
@@ -292,7 +292,7 @@ void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalF
   show(result, flags);
   if (!flags.predictions.empty()) {
     const std::string name = number == 0 ? "predictions" : fmt::format("predictions-{}", number);
-    llm::train::write_predictions(flags.predictions, name, result.predictions);
+    llm::eval::write_predictions(flags.predictions, name, result.predictions);
   }
   const std::string text = fmt::format("evaluation{}: {}", files == 1 ? "" : " of " + data.name,
                                        llm::eval::evaluation_text(result, !flags.loss_only));
@@ -305,12 +305,12 @@ void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalF
 
 // Evaluates one file after the other; the first rank reports each.
 template <class Evaluate>
-void evaluate_each(const std::vector<llm::data::Dataset>& datasets, const EvalFlags& flags,
+void evaluate_each(const std::vector<llm::inputs::Dataset>& datasets, const EvalFlags& flags,
                    const Rank& rank, sherd::World& world, const Evaluate& evaluate) {
   std::vector<Outcome> outcomes;
-  for (const llm::data::Dataset& dataset : datasets) {
+  for (const llm::inputs::Dataset& dataset : datasets) {
     outcomes.push_back({*evaluate(dataset), dataset.report});
-    llm::train::on_all_ranks(world, [&] {
+    llm::setup::on_all_ranks(world, [&] {
       if (rank.is_first()) {
         report(outcomes, datasets.size(), flags);
       }
@@ -331,25 +331,25 @@ int evaluate(Rank& rank, EvalFlags flags) {
       progress->say(line);
     }
   };
-  const auto found = llm::train::read_on_all_ranks(world, [&] { return find_evaluated(flags); });
-  const llm::train::EvaluatedModel& source = found.model;
-  const auto tokenizer = llm::train::read_on_all_ranks(
-      world, [&] { return llm::train::load_tokenizer(source.model_folder); });
-  const auto shape = llm::train::read_on_all_ranks(world, [&] {
-    auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
-    llm::train::require_same_model(source, read, tokenizer);
+  const auto found = llm::setup::read_on_all_ranks(world, [&] { return find_evaluated(flags); });
+  const llm::eval::EvaluatedModel& source = found.model;
+  const auto tokenizer = llm::setup::read_on_all_ranks(
+      world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
+  const auto shape = llm::setup::read_on_all_ranks(world, [&] {
+    auto read = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+    llm::eval::require_same_model(source, read, tokenizer);
     return read;
   });
-  const auto files = llm::train::read_on_all_ranks(world, [&] { return read_files(found); });
-  tell(llm::train::agree_on_start(world, llm::train::read_on_all_ranks(world, [&] {
-                                    return llm::train::with_model_identity(
+  const auto files = llm::setup::read_on_all_ranks(world, [&] { return read_files(found); });
+  tell(llm::setup::agree_on_start(world, llm::setup::read_on_all_ranks(world, [&] {
+                                    return llm::setup::with_model_identity(
                                         eval_settings(flags, found, files), shape.config,
                                         tokenizer);
                                   })));
   make_predictions_folder(flags, world);
-  tell(
-      llm::train::length_remark("--max-length", source.max_length, shape.shapes->context_length()));
-  const std::vector<llm::data::Dataset> datasets =
+  tell(llm::inputs::length_remark("--max-length", source.max_length,
+                                  shape.shapes->context_length()));
+  const std::vector<llm::inputs::Dataset> datasets =
       load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
   for (const std::string& notice : source.notices) {
     tell(notice);
@@ -357,21 +357,21 @@ int evaluate(Rank& rank, EvalFlags flags) {
   if (!source.checkpoint.empty()) {
     tell("checkpoint " + source.checkpoint);
   }
-  for (const llm::data::Dataset& dataset : datasets) {
+  for (const llm::inputs::Dataset& dataset : datasets) {
     tell(dataset.report.sentence());
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
-    auto loaded = llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
-    llm::train::set_loss_chunk(loaded, options);
+    auto loaded = llm::eval::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+    llm::setup::set_loss_chunk(loaded, options);
     return loaded;
   });
   starting.reset();
   if (world.size() > 1) {
     tell("exchange between ranks: " + world.transport());
   }
-  evaluate_each(datasets, flags, rank, world, [&](const llm::data::Dataset& dataset) {
+  evaluate_each(datasets, flags, rank, world, [&](const llm::inputs::Dataset& dataset) {
     const auto count = llm::track::counted_in("questions", progress.get());
     const auto total = static_cast<std::int64_t>(dataset.samples.size());
     return llm::track::with_progress(progress.get(), "evaluating", [&] {

@@ -11,10 +11,10 @@
 #include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
+#include "llm/export/export_checkpoint.h"
 #include "llm/io/hf_config.h"
+#include "llm/setup/chosen_checkpoint.h"
 #include "llm/track/step_record.h"
-#include "llm/train/chosen_checkpoint.h"
-#include "llm/train/export_checkpoint.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -22,7 +22,7 @@ namespace app {
 void add_export(CLI::App& program, int& exit_code) {
   CLI::App* verb = program.add_subcommand(
       "export", "Write a checkpoint as a Hugging Face folder (weights, config, tokenizer)");
-  auto options = std::make_shared<llm::train::ExportOptions>();
+  auto options = std::make_shared<llm::exports::ExportOptions>();
   auto dtype = std::make_shared<std::string>();
   auto run = std::make_shared<std::string>();
   verb->add_option("run", *run, "a run's output folder, or a checkpoint's folder");
@@ -47,7 +47,7 @@ void add_export(CLI::App& program, int& exit_code) {
                                      which));
     }
     if (!run->empty()) {
-      const auto chosen = llm::train::checkpoint_at(*run, options->checkpoint, "sherd export");
+      const auto chosen = llm::setup::checkpoint_at(*run, options->checkpoint, "sherd export");
       for (const std::string& notice : chosen.notices) {
         say(notice);
       }
@@ -59,7 +59,7 @@ void add_export(CLI::App& program, int& exit_code) {
     llm::track::Progress progress(output_for_people());
     HubNames({.progress = &progress}).resolve_model(options->model, "--model");
     const auto outcome = llm::track::with_progress(
-        &progress, "exporting", [&] { return llm::train::export_checkpoint(*options); });
+        &progress, "exporting", [&] { return llm::exports::export_checkpoint(*options); });
     for (const std::string& notice : outcome.notices) {
       say(notice);
     }

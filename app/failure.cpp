@@ -7,8 +7,8 @@
 
 #include "app/rank.h"
 #include "launch/stop_request.h"
+#include "llm/setup/agreement.h"
 #include "llm/text/printable.h"
-#include "llm/train/agreement.h"
 
 namespace app {
 
@@ -42,19 +42,19 @@ ExitCode code_of(const std::system_error& error) {
 Failure current_failure() {
   try {
     throw;
-  } catch (const llm::train::ReportedElsewhere& error) {
+  } catch (const llm::setup::ReportedElsewhere& error) {
     return {error.code(), ""};
   } catch (const sherd::Error& error) {
     return {code_of(error), error.what()};
   } catch (const std::bad_alloc&) {
     return without_memory("");
   } catch (const c10::Error& error) {
-    return {llm::train::says_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
+    return {llm::setup::says_out_of_memory(error) ? ExitCode::OutOfMemory : ExitCode::Internal,
             error.what_without_backtrace()};
   } catch (const std::system_error& error) {
     return {code_of(error), error.what()};
   } catch (const std::exception& error) {
-    return llm::train::says_out_of_memory(error)
+    return llm::setup::says_out_of_memory(error)
                ? without_memory(std::string(" (oneDNN: ") + error.what() + ")")
                : Failure{ExitCode::Internal, error.what()};
   }

@@ -23,17 +23,17 @@
 #include "files/output.h"
 #include "files/sha256.h"
 #include "llm/eval/completion.h"
+#include "llm/eval/evaluated_model.h"
+#include "llm/inputs/data_options.h"
 #include "llm/io/hf_config.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/model_identity.h"
 #include "llm/text/chosen_template.h"
 #include "llm/text/conversation.h"
 #include "llm/text/printable.h"
 #include "llm/text/prompt_file.h"
 #include "llm/text/record_prompt.h"
-#include "llm/train/agreement.h"
-#include "llm/train/data_options.h"
-#include "llm/train/evaluated_model.h"
-#include "llm/train/load_model.h"
-#include "llm/train/model_identity.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -70,17 +70,17 @@ std::vector<GivenPrompt> given_prompts(const GenerateFlags& flags) {
 // trained.
 class Encoder {
  public:
-  Encoder(const GenerateFlags& flags, const llm::train::EvaluatedModel& source,
+  Encoder(const GenerateFlags& flags, const llm::eval::EvaluatedModel& source,
           llm::text::Tokenizer tokenizer, std::int64_t context)
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
-    const bool has_learned = source.run && llm::train::learns_chat(source.run->data);
+    const bool has_learned = source.run && llm::inputs::learns_chat(source.run->data);
     if (flags.raw && !has_learned) {
       stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
       return;
     }
-    llm::train::EvaluatedChat found = llm::train::chat_of(source, tokenizer_, flags.chat_template);
+    llm::eval::EvaluatedChat found = llm::eval::chat_of(source, tokenizer_, flags.chat_template);
     stop_ids_ = std::move(found.stop_ids);
     if (flags.raw) {
       return;
@@ -145,8 +145,8 @@ class Encoder {
 };
 
 // Settings that must agree on all ranks.
-llm::train::Settings generate_settings(const GenerateFlags& flags,
-                                       const llm::train::EvaluatedModel& source,
+llm::setup::Settings generate_settings(const GenerateFlags& flags,
+                                       const llm::eval::EvaluatedModel& source,
                                        const std::vector<GivenPrompt>& prompts) {
   std::string texts;
   for (const GivenPrompt& prompt : prompts) {
@@ -216,7 +216,7 @@ void answer_at_terminal(sherd::Sharded<llm::model::CausalLm>& model, const Encod
 // anything is computed.
 std::unique_ptr<sherd::files::NewFile> out_file(const GenerateFlags& flags, sherd::World& world) {
   std::unique_ptr<sherd::files::NewFile> file;
-  llm::train::on_all_ranks(world, [&] {
+  llm::setup::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !flags.out.empty()) {
       file = std::make_unique<sherd::files::NewFile>(flags.out);
     }
@@ -230,13 +230,13 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
                   Progress* progress) {
   sherd::World& world = model.world();
   const auto encoded =
-      llm::train::read_on_all_ranks(world, [&] { return encoder.encode(prompts); });
+      llm::setup::read_on_all_ranks(world, [&] { return encoder.encode(prompts); });
   const auto file = out_file(flags, world);
   const auto count = llm::track::counted_in("prompts", progress);
   const llm::track::Working generating(progress, "generating");
   std::string lines;
   const auto take = [&](std::size_t i, const std::string& text) {
-    llm::train::on_all_ranks(world, [&] {  // all ranks end if the output is lost
+    llm::setup::on_all_ranks(world, [&] {  // all ranks end if the output is lost
       if (file) {
         lines += completion_line(prompts[i], text) + '\n';
       } else if (world.rank() == 0) {
@@ -248,7 +248,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
     count(static_cast<std::int64_t>(i) + 1, std::ssize(prompts));
   };
   llm::eval::complete(model, encoded, encoder.tokenizer(), flags.options, take);
-  llm::train::on_all_ranks(world, [&] {
+  llm::setup::on_all_ranks(world, [&] {
     if (file) {
       file->write(0, lines.data(), lines.size());
       file->commit();
@@ -257,7 +257,7 @@ void answer_given(sherd::Sharded<llm::model::CausalLm>& model, const Encoder& en
 }
 
 int generate(Rank& rank, GenerateFlags flags) {
-  using llm::train::read_on_all_ranks;
+  using llm::setup::read_on_all_ranks;
   // Standard output is reserved for the model's text.
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
@@ -265,7 +265,7 @@ int generate(Rank& rank, GenerateFlags flags) {
   names.resolve_model(flags.model.model, "--model");
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
-  llm::train::on_all_ranks(world, [&] {
+  llm::setup::on_all_ranks(world, [&] {
     if (flags.asks_at_terminal() && world.size() > 1) {
       throw Error(
           ExitCode::Usage,
@@ -274,15 +274,15 @@ int generate(Rank& rank, GenerateFlags flags) {
   });
   const auto source = read_on_all_ranks(world, [&] { return find_model(flags.model); });
   const auto tokenizer =
-      read_on_all_ranks(world, [&] { return llm::train::load_tokenizer(source.model_folder); });
+      read_on_all_ranks(world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
   const auto prompts = read_on_all_ranks(world, [&] { return given_prompts(flags); });
   const auto shape = read_on_all_ranks(world, [&] {
-    auto read = llm::train::model_shape(source.model_folder, source.ignored_fields);
-    llm::train::require_same_model(source, read, tokenizer);
+    auto read = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+    llm::eval::require_same_model(source, read, tokenizer);
     return read;
   });
-  remark(progress.get(), llm::train::agree_on_start(world, read_on_all_ranks(world, [&] {
-                                                      return llm::train::with_model_identity(
+  remark(progress.get(), llm::setup::agree_on_start(world, read_on_all_ranks(world, [&] {
+                                                      return llm::setup::with_model_identity(
                                                           generate_settings(flags, source, prompts),
                                                           shape.config, tokenizer);
                                                     })));
@@ -298,7 +298,7 @@ int generate(Rank& rank, GenerateFlags flags) {
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
-    return llm::train::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
+    return llm::eval::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
   });
   starting.reset();
   flags.options.stop_ids = encoder.stop_ids();

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/ignore_fields.h"
-#include "llm/train/golden.h"
+#include "llm/check/golden.h"
 #include "sherd/error.h"
 
 int main(int argc, char** argv) {
@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   app::add_ignore_fields(command, ignored_fields);
   try {
     command.parse(argc, argv);
-    const llm::train::GoldenDifferences found = llm::train::compare_with_golden(
+    const llm::check::GoldenDifferences found = llm::check::compare_with_golden(
         model_folder, golden_path, ranks, ignored_fields,
         device == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU);
     const nlohmann::ordered_json report = {

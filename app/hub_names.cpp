@@ -9,10 +9,10 @@
 #include <fmt/core.h>
 
 #include "launch/rank_environment.h"
-#include "llm/data/data_file.h"
 #include "llm/hub/cache.h"
 #include "llm/hub/failure_note.h"
 #include "llm/hub/fetch.h"
+#include "llm/inputs/data_file.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using llm::hub::RepoKind;
 using llm::hub::Wanted;
-using llm::train::ReportedElsewhere;
+using llm::setup::ReportedElsewhere;
 using sherd::Error;
 using sherd::ExitCode;
 
@@ -158,7 +158,7 @@ std::string HubNames::path_of_split(const std::string& name, const std::string& 
                                     const char* usual_split) {
   const std::vector<std::string> files = data_files(name, key, usual_split);
   const std::optional<std::string> all =
-      files.size() == 1 ? std::optional(files.front()) : llm::data::pattern_of(files);
+      files.size() == 1 ? std::optional(files.front()) : llm::inputs::pattern_of(files);
   if (!all) {
     throw Error(ExitCode::Usage, fmt::format("{}: {} is in {} files, and no pattern with one `*` "
                                              "matches only these: give one of them, such as {}",
@@ -206,7 +206,7 @@ std::vector<std::string> HubNames::data_files(const std::string& name, const std
 }
 
 void HubNames::require_same(sherd::World& world) const {
-  llm::train::require_agreement(world, commits_);
+  llm::setup::require_agreement(world, commits_);
 }
 
 }  // namespace app

@@ -8,8 +8,8 @@
 #include "app/rank.h"
 #include "llm/config/run_config.h"
 #include "llm/hub/settings.h"
+#include "llm/setup/agreement.h"
 #include "llm/track/progress.h"
-#include "llm/train/agreement.h"
 #include "sherd/world.h"
 
 namespace app {
@@ -35,7 +35,7 @@ struct HubNameOptions {
 /// the errors of llm::hub::cached_or_fetched_model() and _data(). Ranks call this before they meet
 /// each other: one process per host fetches, and the others wait. An error is reported by the
 /// process that tried, or else by the host's first; the others throw
-/// llm::train::ReportedElsewhere.
+/// llm::setup::ReportedElsewhere.
 class HubNames {
  public:
   /// `rank`: null in a program without ranks.
@@ -65,7 +65,7 @@ class HubNames {
   HubNameOptions options_;
   const Rank* rank_;
   bool tried_ = false;
-  llm::train::Settings commits_;
+  llm::setup::Settings commits_;
 };
 
 }  // namespace app

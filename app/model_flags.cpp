@@ -31,8 +31,8 @@ void take_model(ModelFlags& flags) {
   }
 }
 
-llm::train::EvaluatedModel find_model(const ModelFlags& flags) {
-  llm::train::EvaluatedModel found = llm::train::find_evaluated(flags.model, flags.checkpoint);
+llm::eval::EvaluatedModel find_model(const ModelFlags& flags) {
+  llm::eval::EvaluatedModel found = llm::eval::find_evaluated(flags.model, flags.checkpoint);
   auto& ignored = found.ignored_fields.names;
   ignored.insert(ignored.end(), flags.ignored_fields.begin(), flags.ignored_fields.end());
   if (!flags.dtype.empty()) {

@@ -7,7 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "llm/config/run_config.h"
-#include "llm/train/evaluated_model.h"
+#include "llm/eval/evaluated_model.h"
 
 namespace app {
 
@@ -25,10 +25,10 @@ void add_model_flags(CLI::App& verb, ModelFlags& flags);
 /// Takes `--checkpoint FOLDER` alone as the model. Throws CLI::RequiredError if both are missing.
 void take_model(ModelFlags& flags);
 
-/// Returns llm::train::find_evaluated() with what the flags change. Throws as it does.
-[[nodiscard]] llm::train::EvaluatedModel find_model(const ModelFlags& flags);
+/// Returns llm::eval::find_evaluated() with what the flags change. Throws as it does.
+[[nodiscard]] llm::eval::EvaluatedModel find_model(const ModelFlags& flags);
 
-/// Adds `--template NAME|FILE`, the `choice` of llm::train::chat_of().
+/// Adds `--template NAME|FILE`, the `choice` of llm::eval::chat_of().
 CLI::Option* add_template_flag(CLI::App& verb, std::string& choice);
 
 }  // namespace app

@@ -15,15 +15,15 @@
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "launch/spinning.h"
+#include "llm/inputs/data_options.h"
 #include "llm/plan/device.h"
+#include "llm/plan/plan_beside_estimate.h"
+#include "llm/plan/plan_scaling.h"
+#include "llm/plan/plan_search.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/load_data.h"
 #include "llm/track/progress.h"
-#include "llm/train/data_options.h"
 #include "llm/train/graphed_micro_batches.h"
-#include "llm/train/load_data.h"
-#include "llm/train/plan_beside_estimate.h"
-#include "llm/train/plan_scaling.h"
-#include "llm/train/plan_search.h"
-#include "llm/train/run_plan.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -44,14 +44,14 @@ struct PlanFlags {
 };
 
 // None if the data is missing: a recipe can be planned before its data is fetched.
-std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
-                                           const llm::train::ModelShape& shape,
-                                           const llm::track::Say& say,
-                                           llm::track::Progress& progress) {
+std::optional<llm::inputs::RunData> data_of(const llm::config::RunConfig& config,
+                                            const llm::setup::ModelShape& shape,
+                                            const llm::track::Say& say,
+                                            llm::track::Progress& progress) {
   try {
     sherd::World world = sherd::World::alone();
-    const auto tokenizer = llm::train::load_tokenizer(config.model.path);
-    return llm::train::load_run_data(config, tokenizer, shape, world, say, &progress);
+    const auto tokenizer = llm::setup::load_tokenizer(config.model.path);
+    return llm::setup::load_run_data(config, tokenizer, shape, world, say, &progress);
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::InputMissing) {
       throw;
@@ -61,9 +61,9 @@ std::optional<llm::train::RunData> data_of(const llm::config::RunConfig& config,
   }
 }
 
-llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::RunConfig& config) {
+llm::plan::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::RunConfig& config) {
   constexpr double kBytesOfGb = 1e9;
-  llm::train::PlannedHosts hosts{llm::plan::device_of_name(flags.device), flags.nodes, flags.ranks};
+  llm::plan::PlannedHosts hosts{llm::plan::device_of_name(flags.device), flags.nodes, flags.ranks};
   if (flags.memory_gb) {
     hosts.memory_bytes = static_cast<std::int64_t>(*flags.memory_gb * kBytesOfGb);
   }
@@ -73,33 +73,33 @@ llm::train::PlannedHosts hosts_of(const PlanFlags& flags, const llm::config::Run
   return hosts;
 }
 
-using Found = std::optional<std::vector<llm::train::FittingSetting>>;
+using Found = std::optional<std::vector<llm::plan::FittingSetting>>;
 
 // The printed text.
 struct Plans {
-  llm::train::RunPlan run;
+  llm::plan::RunPlan run;
   Found found = std::nullopt;
-  std::optional<std::vector<llm::train::ScaledStep>> scaled = std::nullopt;
-  std::optional<llm::train::PlanBesideEstimate> beside = std::nullopt;
+  std::optional<std::vector<llm::plan::ScaledStep>> scaled = std::nullopt;
+  std::optional<llm::plan::PlanBesideEstimate> beside = std::nullopt;
 };
 
 std::string json_text(const Plans& plans) {
   auto line =
-      plans.found ? llm::train::json_of(plans.run, *plans.found) : llm::train::json_of(plans.run);
+      plans.found ? llm::plan::json_of(plans.run, *plans.found) : llm::plan::json_of(plans.run);
   if (plans.scaled) {
-    line["scaling"] = llm::train::json_of(*plans.scaled);
+    line["scaling"] = llm::plan::json_of(*plans.scaled);
   }
   if (plans.beside) {
-    line["usual_estimate"] = llm::train::json_of(*plans.beside);
+    line["usual_estimate"] = llm::plan::json_of(*plans.beside);
   }
   return line.dump();
 }
 
 std::string people_text(const Plans& plans) {
   const auto text_of = [](const auto& part) {
-    return part ? "\n" + llm::train::to_text(*part) : std::string();
+    return part ? "\n" + llm::plan::to_text(*part) : std::string();
   };
-  return llm::train::to_text(plans.run) + text_of(plans.found) + text_of(plans.scaled) +
+  return llm::plan::to_text(plans.run) + text_of(plans.found) + text_of(plans.scaled) +
          text_of(plans.beside);
 }
 
@@ -115,7 +115,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
             .json_on_stdout = true,
             .progress = &progress})
       .resolve(config);
-  const llm::train::PlannedHosts hosts = hosts_of(flags, config);
+  const llm::plan::PlannedHosts hosts = hosts_of(flags, config);
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
   if (on_cpu && config.device.kind == llm::config::DeviceKind::Cuda) {
     throw sherd::Error(
@@ -127,27 +127,27 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
        llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {
     say_aside(line);
   }
-  const auto shape = llm::train::model_shape(config.model.path, {config.model.ignore_fields});
-  const std::optional<llm::train::RunData> data = data_of(config, shape, say_aside, progress);
+  const auto shape = llm::setup::model_shape(config.model.path, {config.model.ignore_fields});
+  const std::optional<llm::inputs::RunData> data = data_of(config, shape, say_aside, progress);
   const auto batches_of = [&](const RunConfig& of) {
-    const auto batch = llm::train::batch_shape(of.train, hosts.hosts * hosts.ranks);
-    return data ? llm::train::planned_batches(*data, of, batch)
-                : llm::train::planned_batches(of, shape.shapes->context_length());
+    const auto batch = llm::inputs::batch_shape(of.train, hosts.hosts * hosts.ranks);
+    return data ? llm::plan::planned_batches(*data, of, batch)
+                : llm::plan::planned_batches(of, shape.shapes->context_length());
   };
   if (!config.train.micro_batch) {
-    const auto fastest = llm::train::fastest_micro_batch(config, shape, hosts, batches_of);
-    say_aside(llm::train::micro_batch_line(fastest));
+    const auto fastest = llm::plan::fastest_micro_batch(config, shape, hosts, batches_of);
+    say_aside(llm::plan::micro_batch_line(fastest));
     config.train.micro_batch = fastest.value_or(1);
   }
-  const llm::train::PlannedBatches batches = batches_of(config);
-  Plans plans{.run = llm::train::plan_run(config, shape, hosts, batches)};
-  plans.beside = llm::train::plan_beside_estimate(config, shape, flags.link_gb_per_second);
+  const llm::plan::PlannedBatches batches = batches_of(config);
+  Plans plans{.run = llm::plan::plan_run(config, shape, hosts, batches)};
+  plans.beside = llm::plan::plan_beside_estimate(config, shape, flags.link_gb_per_second);
   if (flags.search) {
-    plans.found = llm::train::search_plans(config, shape, hosts, batches_of);
+    plans.found = llm::plan::search_plans(config, shape, hosts, batches_of);
   }
   if (flags.scaling) {
-    plans.scaled = llm::train::plan_scaling(config, shape, hosts,
-                                            flags.ranks > 1 ? flags.ranks : kGpusOfAHost, batches);
+    plans.scaled = llm::plan::plan_scaling(config, shape, hosts,
+                                           flags.ranks > 1 ? flags.ranks : kGpusOfAHost, batches);
   }
   print(flags.json ? json_text(plans) : fitted(people_text(plans), STDOUT_FILENO));
   const bool fits = plans.found ? !plans.found->empty() : plans.run.fits();

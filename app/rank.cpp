@@ -13,8 +13,8 @@
 #include "files/system_text.h"
 #include "launch/signals.h"
 #include "launch/stop_request.h"
+#include "llm/setup/agreement.h"
 #include "llm/text/printable.h"
-#include "llm/train/agreement.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
 
@@ -51,7 +51,7 @@ sherd::World Rank::join(const sherd::WorldOptions& options) {
 int Rank::run(const std::function<int()>& work) {
   try {
     return work();
-  } catch (const llm::train::ReportedElsewhere&) {
+  } catch (const llm::setup::ReportedElsewhere&) {
     const bool is_told = environment_.supervisor_fd.has_value();
     watch_->await_loss(std::chrono::seconds(is_told ? 10 : 3));
     throw;

@@ -34,7 +34,7 @@ class Rank {
   /// Tells the launcher how long a save is expected to take: PeerWatch::tell_save_seconds().
   void tell_save_seconds(double seconds) const { watch_->tell_save_seconds(seconds); }
   /// Runs `work`, which returns the exit code of the process. If it fails because of another rank
-  /// (llm::train::ReportedElsewhere), waits until that rank has reported the error and ended:
+  /// (llm::setup::ReportedElsewhere), waits until that rank has reported the error and ended:
   /// launchers quote the first rank that ends. Throws what `work` throws.
   int run(const std::function<int()>& work);
   /// Keeps this rank alive when another one ends, so that it can record why it fails.

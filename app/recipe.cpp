@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -104,7 +104,7 @@ llm::config::RunConfig load_recipe_on(const Rank& rank, const std::vector<std::s
     if (rank.is_first()) {
       throw;
     }
-    throw llm::train::ReportedElsewhere(error.code(), "");
+    throw llm::setup::ReportedElsewhere(error.code(), "");
   }
 }
 

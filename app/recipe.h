@@ -26,7 +26,7 @@ namespace app {
 
 /// load_recipe() on a rank that will compute here: more threads than processors are an error. All
 /// ranks have the same words, so the first one reports errors; the others throw
-/// llm::train::ReportedElsewhere.
+/// llm::setup::ReportedElsewhere.
 [[nodiscard]] llm::config::RunConfig load_recipe_on(const Rank& rank,
                                                     const std::vector<std::string>& words,
                                                     bool json_on_stdout = false);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "app/numbers.h"
-#include "llm/train/disk_rate.h"
+#include "llm/plan/disk_rate.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -65,9 +65,8 @@ sherd::launch::SlurmJob train_job(const SlurmFlags& flags, const std::string& na
                                   const std::vector<std::string>& words,
                                   const llm::config::RunConfig& config) {
   sherd::launch::SlurmJob job = flags.job;
-  job.stop_seconds =
-      flags.stop_seconds.value_or(std::clamp(llm::train::seconds_to_stop(config).value_or(0),
-                                             job.kUsualStopSeconds, job.kMostStopSeconds));
+  job.stop_seconds = flags.stop_seconds.value_or(std::clamp(
+      llm::plan::seconds_to_stop(config).value_or(0), job.kUsualStopSeconds, job.kMostStopSeconds));
   job.options.insert(job.options.begin(), "--job-name=" + sherd::launch::slurm_job_name(name));
   job.checkpoints = (std::filesystem::path(config.train.output) / "checkpoints").string();
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();

@@ -8,7 +8,7 @@
 
 #include "app/hub_names.h"
 #include "app/live_line.h"
-#include "llm/data/data_file.h"
+#include "llm/inputs/data_file.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -19,7 +19,7 @@ namespace {
 bool is_there(const std::string& path) {
   std::error_code ignored;
   try {
-    return std::filesystem::exists(llm::data::files_of(path).at(0), ignored);
+    return std::filesystem::exists(llm::inputs::files_of(path).at(0), ignored);
   } catch (const sherd::Error&) {
     return false;
   }

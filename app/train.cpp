@@ -19,8 +19,8 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/setup/options_of_config.h"
 #include "llm/train/deterministic.h"
-#include "llm/train/options_of_config.h"
 #include "llm/train/resume.h"
 #include "llm/train/unsaved_steps.h"
 #include "sherd/error.h"
@@ -95,8 +95,8 @@ int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device,
-                 .transport = llm::train::transport_of(llm::train::shard_options(config).offload),
-                 .reduce_scatter = llm::train::reduce_scatter_of(config.parallel.reduce_scatter)});
+                 .transport = llm::setup::transport_of(llm::setup::shard_options(config).offload),
+                 .reduce_scatter = llm::setup::reduce_scatter_of(config.parallel.reduce_scatter)});
   names.require_same(world);
   starting.reset();
   progress.reset();

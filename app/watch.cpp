@@ -14,9 +14,9 @@
 #include "app/live_line.h"
 #include "app/rank.h"
 #include "app/verbs.h"
+#include "llm/inputs/data_preview.h"
 #include "llm/runs/run_view.h"
 #include "llm/text/printable.h"
-#include "llm/train/data_preview.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
@@ -81,7 +81,7 @@ int watch(const WatchFlags& flags) {
 }
 
 // Other data would show samples that no rank has seen.
-void require_same_data(const llm::runs::RunRecords& records, const llm::train::RunData& data) {
+void require_same_data(const llm::runs::RunRecords& records, const llm::inputs::RunData& data) {
   if (!records.data_sha256.empty() && records.data_sha256 != data.identity.sha256) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
@@ -99,8 +99,8 @@ int show_step(const WatchFlags& flags) {
   const auto run = llm::train::open_inputs(records.config, world, silent, &progress);
   require_same_data(records, run.data);
   const auto dealt =
-      llm::train::samples_of_step(run, *flags.step, records.ranks > 0 ? records.ranks : 1);
-  using llm::train::Marks;
+      llm::inputs::samples_of_step(run, *flags.step, records.ranks > 0 ? records.ranks : 1);
+  using llm::inputs::Marks;
   const Marks marks = ::isatty(STDOUT_FILENO) == 1 ? Marks::Colour : Marks::Brackets;
   say(flags.json ? to_json(dealt) : to_text(dealt, marks));
   return 0;

@@ -20,7 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/io/hf_config.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 
 namespace {
 
@@ -35,7 +35,7 @@ int run(const std::string& folder, const std::string& dtype) {
   std::vector<sherd::World> worlds = sherd::World::in_process(1);
   sherd::ShardOptions options;
   options.precision.param_dtype = llm::io::dtype_of_name(dtype).value();
-  auto model = llm::train::load_sharded(folder, sherd::Mesh::shard(std::move(worlds[0])), options);
+  auto model = llm::setup::load_sharded(folder, sherd::Mesh::shard(std::move(worlds[0])), options);
   const auto generate = [&](std::size_t questions, std::int64_t new_tokens) {
     std::vector<std::vector<llm::text::TokenId>> texts;
     for (std::size_t begin = 0; begin < questions; begin += kBatch) {

@@ -24,8 +24,8 @@
 #include <unistd.h>
 
 #include "benchmarks/program.h"
-#include "llm/data/batch.h"
-#include "llm/data/sampler.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/sampler.h"
 #include "llm/text/record_prompt.h"
 #include "llm/text/records.h"
 
@@ -168,8 +168,8 @@ int run(const PrepareFlags& flags) {
     const auto found =
         llm::inputs::prepare(open_source(file, {}, folder / "stores/sources"), encoder(), options);
     const auto samples = static_cast<std::int64_t>(found.store->size());
-    llm::data::Sampler sampler(samples, 32, 0);
-    const auto batch = llm::data::collate(llm::data::Samples(found.store), sampler.batch(0));
+    llm::inputs::Sampler sampler(samples, 32, 0);
+    const auto batch = llm::inputs::collate(llm::inputs::Samples(found.store), sampler.batch(0));
     std::printf(
         "first batch: %ld tokens; of this process alone %.1f MiB, mapped pages of files %.1f MiB\n",
         batch.tokens(), resident("RssAnon"), resident("RssFile"));

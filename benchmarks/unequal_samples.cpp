@@ -18,9 +18,9 @@
 #include <ATen/core/grad_mode.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/eval/batch_tensors.h"
 #include "llm/io/hf_config.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/batch_tensors.h"
+#include "llm/setup/load_model.h"
 
 namespace {
 
@@ -34,16 +34,16 @@ const std::vector<std::int64_t> kUnequal = {64, 448, 128, 384, 192, 320, 32, 480
 llm::model::TokenBatch batch_of(const std::vector<std::int64_t>& lengths, std::int64_t vocabulary) {
   std::mt19937_64 random(1);
   std::uniform_int_distribution<std::int64_t> ids(0, vocabulary - 1);
-  llm::data::Batch batch;
+  llm::inputs::Batch batch;
   for (const std::int64_t length : lengths) {
     for (std::int64_t i = 0; i < length; ++i) {
       batch.input_ids.push_back(ids(random));
-      batch.labels.push_back(i == 0 ? llm::data::kUnsupervised : batch.input_ids.back());
+      batch.labels.push_back(i == 0 ? llm::inputs::kUnsupervised : batch.input_ids.back());
     }
     batch.bounds.push_back(batch.bounds.back() + length);
     batch.supervised_tokens += length - 1;
   }
-  return llm::eval::to_tensors(batch);
+  return llm::setup::to_tensors(batch);
 }
 
 template <class Work>
@@ -54,13 +54,13 @@ double seconds_of(const Work& work) {
 }
 
 void train(Model& model, const llm::model::TokenBatch& batch) {
-  llm::eval::loss_sum(model, batch).backward();
+  llm::setup::loss_sum(model, batch).backward();
   model.zero_grad();
 }
 
 void evaluate(Model& model, const llm::model::TokenBatch& batch) {
   const at::NoGradGuard no_grad;
-  (void)llm::eval::loss_sum(model, batch).item<double>();
+  (void)llm::setup::loss_sum(model, batch).item<double>();
 }
 
 double median(std::vector<double> values) {
@@ -90,7 +90,7 @@ void run(const std::string& path, const std::string& dtype, int rounds) {
   sherd::ShardOptions options;
   options.precision.param_dtype = llm::io::dtype_of_name(dtype).value();
   Model model =
-      llm::train::random_sharded(config, sherd::Mesh::shard(std::move(worlds[0])), options, 0);
+      llm::setup::random_sharded(config, sherd::Mesh::shard(std::move(worlds[0])), options, 0);
   const auto batch = [&](const std::vector<std::int64_t>& lengths) {
     return batch_of(lengths, config.shape.vocab_size);
   };

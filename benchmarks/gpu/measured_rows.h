@@ -10,7 +10,7 @@
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/plan/gpu_rates.h"
-#include "llm/train/run_plan.h"
+#include "llm/plan/run_plan.h"
 #include "sherd/fully_shard.h"
 
 namespace sherd::benchmarks {
@@ -109,9 +109,9 @@ inline const std::vector<MeasuredRow>& measured_rows() {
 }
 
 /// Of a row, with `settings` applied before its own, and what plans take of an H200.
-inline llm::train::RunPlan plan_of(const MeasuredRow& row, const std::string& source_folder,
-                                   const std::function<void(llm::config::RunConfig&)>& settings,
-                                   const llm::plan::GpuRates& rates) {
+inline llm::plan::RunPlan plan_of(const MeasuredRow& row, const std::string& source_folder,
+                                  const std::function<void(llm::config::RunConfig&)>& settings,
+                                  const llm::plan::GpuRates& rates) {
   llm::config::RunConfig config;
   config.precision.param_dtype = llm::config::ParamDtype::BFloat16;
   settings(config);
@@ -119,10 +119,9 @@ inline llm::train::RunPlan plan_of(const MeasuredRow& row, const std::string& so
   llm::io::HfConfig model = llm::io::read_hf_config(source_folder + "/" + row.model, {});
   auto shapes = sherd::on_meta([&] { return llm::io::build_model(model); });
   const std::int64_t context = shapes->context_length();
-  return llm::train::plan_run(
-      config, {std::move(model), std::move(shapes), 0},
-      {.device = llm::plan::device_of_name("h200-141g"), .gpu_rates = rates},
-      llm::train::planned_batches(config, context));
+  return llm::plan::plan_run(config, {std::move(model), std::move(shapes), 0},
+                             {.device = llm::plan::device_of_name("h200-141g"), .gpu_rates = rates},
+                             llm::plan::planned_batches(config, context));
 }
 
 /// Seconds that `row` is planned to have taken that day.

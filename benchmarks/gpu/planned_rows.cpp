@@ -22,12 +22,12 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 // Whether it is within the bounds.
 bool print_row(const MeasuredRow& row, const std::string& source_folder) {
   const llm::plan::GpuRates rates = llm::plan::h200_rates();
-  const llm::train::RunPlan plan = plan_of(row, source_folder, as_that_day, rates);
+  const llm::plan::RunPlan plan = plan_of(row, source_folder, as_that_day, rates);
   const double gib = static_cast<double>(plan.memory.peak_bytes) / kGiB;
   const double seconds = seconds_that_day(row, source_folder, rates);
   const double without =
       seconds_that_day(row, source_folder, llm::plan::h200_rates(row.own_constants));
-  const llm::train::RunPlan now = plan_of(
+  const llm::plan::RunPlan now = plan_of(
       row, source_folder, [](llm::config::RunConfig&) {}, rates);
   std::printf("| %s | %.1f | %.1f | %.3f | %.4f | %.4f | %.3f | %.3f | %.1f | %.4f |\n",
               row.name.c_str(), gib, row.peak_gib, gib / row.peak_gib, seconds, row.step_seconds,

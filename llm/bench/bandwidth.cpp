@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "llm/bench/pair_rounds.h"
-#include "llm/train/peak_memory.h"
+#include "llm/setup/peak_memory.h"
 #include "sherd/communicator.h"
 #include "sherd/error.h"
 #include "sherd/memory.h"
@@ -291,7 +291,7 @@ void require_memory(sherd::World& world, const std::vector<int>& hosts,
                     const BandwidthOptions& options) {
   const int own_host = hosts[static_cast<std::size_t>(world.rank())];
   const auto ranks = static_cast<int>(std::count(hosts.begin(), hosts.end(), own_host));
-  const auto available = static_cast<double>(llm::train::available_memory_bytes(ranks));
+  const auto available = static_cast<double>(llm::setup::available_memory_bytes(ranks));
   const double needed = kTensorsOfMemory * static_cast<double>(options.most_bytes) * ranks;
   double share = available > 0 ? needed / available : 0;
   world.all_reduce({&share, 1}, sherd::ReduceOp::Max);

@@ -15,19 +15,19 @@
 #include "llm/bench/matmul_limit.h"
 #include "llm/bench/step_products.h"
 #include "llm/bench/time_limit.h"
-#include "llm/data/dataset.h"
+#include "llm/inputs/dataset.h"
 #include "llm/io/hf_config.h"
 #include "llm/plan/moved_bytes.h"
+#include "llm/plan/profiler_recording.h"
+#include "llm/plan/run_plan.h"
 #include "llm/plan/step_time.h"
-#include "llm/train/device.h"
+#include "llm/plan/tiny_step.h"
+#include "llm/setup/device.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/options_of_config.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/train/graphed_micro_batches.h"
-#include "llm/train/load_model.h"
-#include "llm/train/options_of_config.h"
-#include "llm/train/peak_memory.h"
-#include "llm/train/profiler_recording.h"
-#include "llm/train/run_plan.h"
 #include "llm/train/start.h"
-#include "llm/train/tiny_step.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
 #include "ops/plain_use.h"
@@ -69,8 +69,8 @@ sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchO
                                            const sherd::World& world) {
   const sherd::Mesh mesh = sherd::Mesh::of_strategy(world, options.sharding.strategy);
   auto model = found.weights.empty()
-                   ? train::random_sharded(found.config, mesh, options.sharding, options.seed)
-                   : train::load_sharded(found.weights, mesh, options.sharding,
+                   ? setup::random_sharded(found.config, mesh, options.sharding, options.seed)
+                   : setup::load_sharded(found.weights, mesh, options.sharding,
                                          {options.ignored_fields, families::IgnoreBy::Flag});
   model.module()->set_attention_kernel(options.attention);
   return model;
@@ -149,17 +149,17 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
   const std::int64_t supervised = options.answers_only ? kAnswerTokens : options.sequence;
   const plan::MicroBatch batch{std::vector<std::int64_t>(rows, options.sequence),
                                std::vector<std::int64_t>(rows, supervised)};
-  const plan::Device device = train::hosts_of(world).device;
+  const plan::Device device = plan::hosts_of(world).device;
   const bool hosts_are_alike = world.size() % world.local_size() == 0;
   return {.model = found.config,
           .ranks = {.size = world.size(),
                     .local_size = hosts_are_alike ? world.local_size() : 1,
                     .device = device.type,
-                    .transport = train::transport_of(options.sharding.offload),
+                    .transport = setup::transport_of(options.sharding.offload),
                     .reduce_scatter = options.reduce_scatter},
           .sharding = options.sharding,
           .adamw = adamw_mode(options),
-          .loss_chunk_tokens = train::loss_chunk_tokens(
+          .loss_chunk_tokens = setup::loss_chunk_tokens(
               options.loss_chunk, row_bytes_of(found, options), device.memory_bytes),
           .attention = plan::attention_on(device, options.attention, found.config.shape,
                                           *options.sharding.precision.param_dtype, batch),
@@ -181,7 +181,7 @@ class Bench {
         model_(make_model(found_, options, world_)),
         optimizer_(model_, {.lr = options.lr}, {}, adamw_mode(options)),
         tokens_(tokens_of(options, model_.module()->vocab_rows())) {
-    train::set_loss_chunk(model_, options.sharding, options.loss_chunk);
+    setup::set_loss_chunk(model_, options.sharding, options.loss_chunk);
     if (options.sharding.precision.param_dtype == c10::kHalf) {
       scaler_.emplace(model_);
     }
@@ -200,8 +200,8 @@ class Bench {
   void measure_memory();
   void measure_products();
   void profile_device();
-  [[nodiscard]] train::KnownBytes update_bytes() const;
-  [[nodiscard]] std::vector<data::Batch> micro_batches() const;
+  [[nodiscard]] plan::KnownBytes update_bytes() const;
+  [[nodiscard]] std::vector<inputs::Batch> micro_batches() const;
 
   const BenchOptions& options_;
   sherd::World world_;
@@ -220,8 +220,8 @@ class Bench {
   BenchResult result_;
 };
 
-std::vector<data::Batch> Bench::micro_batches() const {
-  std::vector<data::Batch> batches;
+std::vector<inputs::Batch> Bench::micro_batches() const {
+  std::vector<inputs::Batch> batches;
   for (std::int64_t micro = 0; micro < options_.accumulation; ++micro) {
     const std::int64_t number =
         (step_ * options_.accumulation + micro) * world_.size() + world_.rank();
@@ -326,12 +326,12 @@ void Bench::measure_memory() {
   {
     train::StepProfile profile(train::StepProfile::Detail::Phases);
     profile.set_at_phase_end(
-        [&] { largest = std::max(largest, train::held_bytes_on(world_.device())); });
+        [&] { largest = std::max(largest, setup::held_bytes_on(world_.device())); });
     step();
     read_pending();
   }
   result_.peak_rank_pss_bytes = of_all_ranks(world_, largest);
-  result_.peak_rank_bytes = of_all_ranks(world_, train::peak_bytes_on(world_.device()));
+  result_.peak_rank_bytes = of_all_ranks(world_, setup::peak_bytes_on(world_.device()));
 }
 
 // Its last step tells how long the timed ones will take.
@@ -358,15 +358,15 @@ void Bench::measure_products() {
 }
 
 // What AdamW reads and writes of this rank's shard: no operator's arguments say so.
-train::KnownBytes Bench::update_bytes() const {
+plan::KnownBytes Bench::update_bytes() const {
   const plan::PlannedRun run = planned_run(found_, options_, world_);
   const double shard = plan::elements_of(run) / plan::shards_of(run);
-  return {{train::KernelGroup::AdamW, shard * plan::update_bytes_a_parameter(run)}};
+  return {{plan::KernelGroup::AdamW, shard * plan::update_bytes_a_parameter(run)}};
 }
 
 // In steps of its own, since a profiler slows them down.
 void Bench::profile_device() {
-  const plan::Device device = train::hosts_of(world_).device;
+  const plan::Device device = plan::hosts_of(world_).device;
   const auto make_steps = [&](int count) {
     for (int i = 0; i < count; ++i) {
       step();
@@ -374,10 +374,10 @@ void Bench::profile_device() {
     read_pending();
   };
   result_.device_time =
-      train::profile_steps(world_.device(), recorded_steps(options_),
-                           train::limits_of(device, *options_.sharding.precision.param_dtype,
-                                            plan::readable_gpu_rates(device.name)),
-                           update_bytes(), make_steps);
+      plan::profile_steps(world_.device(), recorded_steps(options_),
+                          plan::limits_of(device, *options_.sharding.precision.param_dtype,
+                                          plan::readable_gpu_rates(device.name)),
+                          update_bytes(), make_steps);
 }
 
 BenchResult Bench::run() {
@@ -414,7 +414,7 @@ BenchResult measured(const BenchModel& found, const BenchOptions& options,
 std::string config_digest(const BenchOptions& options) {
   static_cast<void>(find_model(options));  // says what is wrong with it
   const std::filesystem::path model = options.model;
-  return data::read_data_file(is_directory(model) ? model / "config.json" : model).sha256;
+  return inputs::read_data_file(is_directory(model) ? model / "config.json" : model).sha256;
 }
 
 BenchResult bench(const BenchOptions& options, sherd::World world) {
@@ -425,19 +425,19 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   }
   auto planning = std::make_unique<track::Working>(options.progress, "planning memory");
   const std::int64_t constant_bytes =
-      world.device().is_cpu() ? train::constant_bytes(found.config, options.sharding) : 0;
+      world.device().is_cpu() ? plan::constant_bytes(found.config, options.sharding) : 0;
   const plan::PlannedRun run = planned_run(found, options, world);
   plan::MemoryPlan planned = [&] {
-    const train::PathOfPlan path(world.device().type());
+    const plan::PathOfPlan path(world.device().type());
     return plan::plan_memory(run);
   }();
   planning.reset();
   BenchResult result = measured(found, options, world);
-  result.isa = train::path_of(world);
+  result.isa = setup::path_of(world);
   result.planned = std::move(planned);
-  const plan::Device device = train::hosts_of(world).device;
+  const plan::Device device = plan::hosts_of(world).device;
   const track::Working timing(options.progress, "planning a step's time");
-  const train::PathOfPlan path(world.device().type());
+  const plan::PathOfPlan path(world.device().type());
   const plan::Rates rates = plan::rates_of(device, {run.ranks.local_size, at::get_num_threads()});
   result.planned_time =
       plan::plan_step_time(run, rates,

@@ -11,10 +11,10 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "llm/plan/device_table.h"
 #include "llm/plan/memory_plan.h"
 #include "llm/plan/step_time.h"
 #include "llm/track/progress.h"
-#include "llm/train/device_table.h"
 #include "llm/train/step_profile.h"
 #include "ops/attention_kernel.h"
 #include "sherd/options.h"
@@ -53,7 +53,7 @@ struct BenchOptions {
   c10::ScalarType moments_dtype = c10::ScalarType::Float;  ///< of AdamW: fp32 or bf16
   /// The world's own, for its plan.
   sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
-  train::LossChunk loss_chunk = {};
+  setup::LossChunk loss_chunk = {};
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
   /// Start of the program, for BenchResult::seconds_to_first_step.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
@@ -71,7 +71,7 @@ struct BenchResult {
   std::array<double, train::kPhases> split_seconds = {};  ///< mean exclusive time a step, by Phase
   std::vector<train::StepProfile::Entry> operators;       ///< seconds a step, the longest first
   /// Of a GPU, with BenchOptions::operators; `operators` is empty then.
-  std::optional<train::DeviceTable> device_time;
+  std::optional<plan::DeviceTable> device_time;
   double matmul_limit_seconds = 0;
   double matmul_operations = 0;                       ///< of one rank and step
   std::int64_t tokens_a_step = 0;                     ///< of all ranks
@@ -90,7 +90,7 @@ struct BenchResult {
 
 /// Trains for warm-up and timed steps and one more for memory, as the trainer does; two to four
 /// more for the profile of a GPU. Weights are those of the folder, or a function of seed, name and
-/// index. Collective, of ranks that have agreed (llm::train::agree_on_start). Throws sherd::Error
+/// index. Collective, of ranks that have agreed (llm::setup::agree_on_start). Throws sherd::Error
 /// as llm::io does, and Usage for a token file that is too short or names ids the model lacks, and
 /// for a bench that would take longer than allowed.
 [[nodiscard]] BenchResult bench(const BenchOptions& options, sherd::World world);

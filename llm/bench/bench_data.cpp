@@ -52,8 +52,8 @@ std::vector<std::int32_t> random_ids(const BenchTokens& tokens, std::int64_t sam
 
 }  // namespace
 
-data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int64_t rows) {
-  data::Batch batch;
+inputs::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int64_t rows) {
+  inputs::Batch batch;
   for (std::int64_t sample = first; sample < first + rows; ++sample) {
     const auto ids = tokens.file.empty()
                          ? random_ids(tokens, sample)
@@ -61,7 +61,7 @@ data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::int6
     batch.input_ids.insert(batch.input_ids.end(), ids.begin(), ids.end());
     for (std::int64_t i = 0; i < tokens.sequence; ++i) {
       const bool counts = i > 0 && i >= tokens.sequence - tokens.supervised;
-      batch.labels.push_back(counts ? ids[static_cast<size_t>(i)] : data::kUnsupervised);
+      batch.labels.push_back(counts ? ids[static_cast<size_t>(i)] : inputs::kUnsupervised);
       batch.supervised_tokens += counts ? 1 : 0;
     }
     batch.bounds.push_back(std::ssize(batch.input_ids));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/batch.h"
+#include "llm/inputs/batch.h"
 
 namespace llm::bench {
 
@@ -20,7 +20,7 @@ struct BenchTokens {
 /// Samples `first` … `first` + `rows` − 1, the same on every rank that asks for them.
 /// Throws sherd::Error: InputMissing for no such file, BadData for one that ends too early or has
 /// ids outside the vocabulary.
-[[nodiscard]] data::Batch bench_batch(const BenchTokens& tokens, std::int64_t first,
-                                      std::int64_t rows);
+[[nodiscard]] inputs::Batch bench_batch(const BenchTokens& tokens, std::int64_t first,
+                                        std::int64_t rows);
 
 }  // namespace llm::bench

@@ -10,7 +10,7 @@
 #include "llm/bench/bench_data.h"
 #include "llm/families/family.h"
 #include "llm/plan/operator_watch.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "sherd/optim.h"
 
@@ -80,7 +80,7 @@ class Calibration {
       : options_{.precision = {.param_dtype = dtype}},
         world_(world),
         config_(config_of(reference)),
-        model_(train::random_sharded(config_, sherd::Mesh::shard(world), options_, 0)),
+        model_(setup::random_sharded(config_, sherd::Mesh::shard(world), options_, 0)),
         optimizer_(model_, {.lr = 0}),
         tokens_{"", reference.vocabulary, reference.sample_tokens, reference.sample_tokens, 0},
         samples_a_step_(reference.samples) {
@@ -113,7 +113,7 @@ class Calibration {
 void Calibration::step(int number, Samples& samples) {
   const std::int64_t first =
       (std::int64_t{number} * world_.size() + world_.rank()) * samples_a_step_;
-  const std::vector<data::Batch> batches = {bench_batch(tokens_, first, samples_a_step_)};
+  const std::vector<inputs::Batch> batches = {bench_batch(tokens_, first, samples_a_step_)};
   const bool counts = number > 1 && world_.rank() == 0;
   Besides besides;
   const auto on_end = [&](const plan::OperatorCall& call) {

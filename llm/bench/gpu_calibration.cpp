@@ -24,7 +24,7 @@
 #include "llm/plan/kernels.h"
 #include "llm/plan/moved_bytes.h"
 #include "llm/plan/step_time.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "sherd/error.h"
 #include "sherd/optim.h"
 
@@ -299,7 +299,7 @@ void KernelCalibration::adamw() {
                        .ranks = {},
                        .sharding = {.precision = {.param_dtype = c10::kBFloat16}},
                        .micro_batches = {}};
-  auto model = train::random_sharded(
+  auto model = setup::random_sharded(
       config, sherd::Mesh::shard(sherd::World::alone(device_.type())), run.sharding, 0);
   sherd::AdamW optimizer(model, {.lr = 0});
   const auto options = at::TensorOptions(at::kLong).device(device_);

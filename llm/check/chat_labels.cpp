@@ -25,7 +25,7 @@ struct Learned {
   std::size_t end = 0;
 };
 
-std::vector<Learned> learned_ranges(const data::Sample& sample) {
+std::vector<Learned> learned_ranges(const inputs::Sample& sample) {
   std::vector<Learned> ranges;
   for (std::size_t i = 0; i < sample.ids.size(); ++i) {
     if (sample.supervised[i] == 0) {
@@ -91,7 +91,7 @@ std::string fault_of_prompt(Ids before, const std::vector<ExpectedAnswer>& answe
       part_of(Ids(nearest->prompt).subspan(at), tokenizer), kFix);
 }
 
-std::string fault_of_range(const data::Sample& sample, const Learned& range,
+std::string fault_of_range(const inputs::Sample& sample, const Learned& range,
                            const std::vector<ExpectedAnswer>& answers,
                            const std::vector<text::TokenId>& stop_ids,
                            const text::Tokenizer& tokenizer) {
@@ -147,7 +147,7 @@ std::vector<ExpectedAnswer> expected_answers(const text::Conversation& conversat
   return answers;
 }
 
-std::string chat_fault(const data::Sample& sample, const std::vector<ExpectedAnswer>& answers,
+std::string chat_fault(const inputs::Sample& sample, const std::vector<ExpectedAnswer>& answers,
                        const std::vector<text::TokenId>& stop_ids,
                        const text::Tokenizer& tokenizer) {
   const std::vector<Learned> ranges = learned_ranges(sample);

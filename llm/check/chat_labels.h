@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/samples.h"
+#include "llm/inputs/samples.h"
 #include "llm/text/chat_encoder.h"
 #include "llm/text/conversation.h"
 #include "llm/text/tokenizer.h"
@@ -26,7 +26,7 @@ struct ExpectedAnswer {
 /// What of a sample breaks the rule, with what to try; empty: nothing. The ids before each learned
 /// range have to be the prompt of an answer; the range has to be that answer and nothing else, and
 /// to end with one of `stop_ids`, unless it was cut.
-[[nodiscard]] std::string chat_fault(const data::Sample& sample,
+[[nodiscard]] std::string chat_fault(const inputs::Sample& sample,
                                      const std::vector<ExpectedAnswer>& answers,
                                      const std::vector<text::TokenId>& stop_ids,
                                      const text::Tokenizer& tokenizer);

@@ -7,11 +7,11 @@
 #include "llm/check/data_checks.h"
 #include "llm/check/model_checks.h"
 #include "llm/check/scratch_folder.h"
-#include "llm/train/agreement.h"
-#include "llm/train/load_model.h"
-#include "llm/train/options_of_config.h"
-#include "llm/train/planned_batches.h"
-#include "llm/train/run_plan.h"
+#include "llm/plan/planned_batches.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/options_of_config.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
 
@@ -23,7 +23,7 @@ namespace {
 CheckItem ranks_agree_config(const config::RunConfig& config, sherd::World& world) {
   CheckItem item{"ranks_agree_config", true, 0, 0, "ranks", ""};
   try {
-    item.message = train::agree_on_start(world, config::settings_in_common(config));
+    item.message = setup::agree_on_start(world, config::settings_in_common(config));
   } catch (const sherd::Error& error) {
     if (error.code() != sherd::ExitCode::RanksDisagree) {
       throw;
@@ -79,22 +79,22 @@ std::vector<CheckItem> check(const config::RunConfig& given, sherd::World world,
   found(labels(run.data, run.config, run.tokenizer, world));
   found(padding(run.data, run.config, run.shape, world));
   train::require_room(run.config, run.model, run.data.length, world, say);
-  const train::PlannedBatches batches = train::planned_batches(run.data, run.config, run.shape);
-  const train::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
-    return train::read_on_all_ranks(world, [&] {
-      return train::plan_run(run.config, run.model, train::hosts_of(world), batches);
+  const plan::PlannedBatches batches = plan::planned_batches(run.data, run.config, run.shape);
+  const plan::RunPlan plan = track::with_progress(hooks.progress, "planning memory", [&] {
+    return setup::read_on_all_ranks(world, [&] {
+      return plan::plan_run(run.config, run.model, plan::hosts_of(world), batches);
     });
   });
 
   ScratchFolder folder(run.config.train.output, world, hooks.begin);
   auto model = track::with_progress(hooks.progress, "loading the model", [&] {
-    return train::load_model(run.config, run.model, world);
+    return setup::load_model(run.config, run.model, world);
   });
-  sherd::AdamW optimizer(model, train::adamw_options(run.config.optim),
-                         train::adamw_groups(run.config.optim, *run.model.shapes),
-                         train::adamw_mode(run.config.precision));
+  sherd::AdamW optimizer(model, setup::adamw_options(run.config.optim),
+                         setup::adamw_groups(run.config.optim, *run.model.shapes),
+                         setup::adamw_mode(run.config.precision));
   std::optional<sherd::GradScaler> scaler;
-  if (train::scales_loss(run.config.precision)) {
+  if (setup::scales_loss(run.config.precision)) {
     scaler.emplace(model);
   }
   CheckedRun checked{run.config,    run.data,  run.shape,

@@ -10,12 +10,12 @@
 
 #include "files/sha256.h"
 #include "llm/check/chat_labels.h"
-#include "llm/data/dataset.h"
-#include "llm/data/sampler.h"
-#include "llm/data/subset.h"
+#include "llm/inputs/data_options.h"
+#include "llm/inputs/dataset.h"
+#include "llm/inputs/sampler.h"
+#include "llm/inputs/subset.h"
+#include "llm/setup/agreement.h"
 #include "llm/text/printable.h"
-#include "llm/train/agreement.h"
-#include "llm/train/data_options.h"
 
 namespace llm::check {
 
@@ -23,15 +23,16 @@ namespace {
 
 using Indices = std::vector<std::int64_t>;
 
-data::Sampler sampler_of(const train::RunData& data, const config::TrainSection& train) {
+inputs::Sampler sampler_of(const inputs::RunData& data, const config::TrainSection& train) {
   return {data.length.rows, train.global_batch, static_cast<std::uint64_t>(train.seed)};
 }
 
 // Of the first epoch, of one rank; visit(samples).
 template <class Visit>
-void for_each_micro_batch_of(const train::RunData& data, const config::RunConfig& config,
-                             const data::BatchShape& shape, std::int64_t rank, const Visit& visit) {
-  data::Sampler sampler = sampler_of(data, config.train);
+void for_each_micro_batch_of(const inputs::RunData& data, const config::RunConfig& config,
+                             const inputs::BatchShape& shape, std::int64_t rank,
+                             const Visit& visit) {
+  inputs::Sampler sampler = sampler_of(data, config.train);
   for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
     const Indices rows = sampler.batch(step);
     const std::int64_t count = shape.micro_batches(static_cast<std::int64_t>(rows.size()));
@@ -42,8 +43,8 @@ void for_each_micro_batch_of(const train::RunData& data, const config::RunConfig
 }
 
 // Of the first epoch, of one rank.
-Indices samples_of_rank(const train::RunData& data, const config::RunConfig& config,
-                        const data::BatchShape& shape, int rank) {
+Indices samples_of_rank(const inputs::RunData& data, const config::RunConfig& config,
+                        const inputs::BatchShape& shape, int rank) {
   Indices samples;
   for_each_micro_batch_of(data, config, shape, rank, [&](const Indices& some) {
     samples.insert(samples.end(), some.begin(), some.end());
@@ -52,12 +53,12 @@ Indices samples_of_rank(const train::RunData& data, const config::RunConfig& con
 }
 
 // Those of which a token before them in their sample tells the probability.
-std::int64_t predicted_labels(const data::Batch& batch) {
+std::int64_t predicted_labels(const inputs::Batch& batch) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i + 1 < batch.bounds.size(); ++i) {
     count += std::count_if(batch.labels.begin() + batch.bounds[i] + 1,
                            batch.labels.begin() + batch.bounds[i + 1],
-                           [](std::int64_t label) { return label != data::kUnsupervised; });
+                           [](std::int64_t label) { return label != inputs::kUnsupervised; });
   }
   return count;
 }
@@ -74,7 +75,7 @@ std::string trimmed(const std::string& text) {
                                     : text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
-std::string supervised_text(const data::Sample& sample, const text::Tokenizer& tokenizer) {
+std::string supervised_text(const inputs::Sample& sample, const text::Tokenizer& tokenizer) {
   std::vector<text::TokenId> ids;
   for (std::size_t i = 0; i < sample.ids.size(); ++i) {
     if (sample.supervised[i] != 0) {
@@ -100,7 +101,7 @@ std::string without_special_tokens(std::string text, const text::Tokenizer& toke
 }
 
 // What is wrong with a sample that learns one answer; empty: nothing.
-std::string answer_fault(const data::Sample& sample, const std::string& given,
+std::string answer_fault(const inputs::Sample& sample, const std::string& given,
                          const text::Tokenizer& tokenizer) {
   const std::string text = supervised_text(sample, tokenizer);
   const std::string answer = without_special_tokens(given, tokenizer);
@@ -117,18 +118,18 @@ std::string answer_fault(const data::Sample& sample, const std::string& given,
 // Compares samples of a training file with its records, which it reads once more.
 class RecordedSamples {
  public:
-  RecordedSamples(const train::RunData& data, std::size_t part, const config::RunConfig& config,
+  RecordedSamples(const inputs::RunData& data, std::size_t part, const config::RunConfig& config,
                   const text::Tokenizer& tokenizer)
       : tokenizer_(tokenizer),
-        file_(train::questions_of_part(data, part, config, tokenizer)),
-        encoder_(train::prompt_encoder_of(config.data, tokenizer, data.parts[part].report.limits)),
+        file_(inputs::questions_of_part(data, part, config, tokenizer)),
+        encoder_(inputs::prompt_encoder_of(config.data, tokenizer, data.parts[part].report.limits)),
         is_template_(config.data.supervise == config::Supervise::Template) {
     const std::size_t most = std::min(file_.questions.size(), kMostConversations);
     for (std::size_t question = 0; question < file_.questions.size(); ++question) {
       if (!file_.questions[question].conversation) {
         question_of_.push_back(question);
       } else if (question < most) {
-        const auto samples = data::encode_samples(file_, question, encoder_);
+        const auto samples = inputs::encode_samples(file_, question, encoder_);
         question_of_.insert(question_of_.end(), samples.size(), question);
       }
     }
@@ -140,7 +141,7 @@ class RecordedSamples {
   }
 
   // What is wrong with a sample of a record, with the record's place; empty: nothing.
-  [[nodiscard]] std::string fault(const data::Sample& sample, std::size_t question) const {
+  [[nodiscard]] std::string fault(const inputs::Sample& sample, std::size_t question) const {
     const text::Question& record = file_.questions[question];
     if (!record.conversation) {
       const bool has_separator = record.is_record() && !record.question.empty();
@@ -175,14 +176,14 @@ struct Compared {
   std::string wrong;
 };
 
-void compare_part(const train::RunData& data, std::size_t number, const config::RunConfig& config,
+void compare_part(const inputs::RunData& data, std::size_t number, const config::RunConfig& config,
                   const text::Tokenizer& tokenizer, Compared& compared) {
   constexpr std::size_t kSome = 200;
-  const train::TrainingPart& part = data.parts[number];
+  const inputs::TrainingPart& part = data.parts[number];
   const RecordedSamples recorded(data, number, config, tokenizer);
-  const auto order = data::weighted(static_cast<std::size_t>(part.report.samples),
-                                    config.data.train[number].weight,
-                                    static_cast<std::uint64_t>(config.train.seed));
+  const auto order = inputs::weighted(static_cast<std::size_t>(part.report.samples),
+                                      config.data.train[number].weight,
+                                      static_cast<std::uint64_t>(config.train.seed));
   const std::size_t stride = std::max<std::size_t>(1, order.size() / kSome);
   for (std::size_t i = 0; i < order.size(); i += stride) {
     const auto question = recorded.question_of(order[i]);
@@ -200,8 +201,8 @@ void compare_part(const train::RunData& data, std::size_t number, const config::
 
 }  // namespace
 
-CheckItem data_order(const train::RunData& data, const config::RunConfig& config,
-                     const data::BatchShape& shape, sherd::World& world) {
+CheckItem data_order(const inputs::RunData& data, const config::RunConfig& config,
+                     const inputs::BatchShape& shape, sherd::World& world) {
   const std::vector<std::string> digests =
       world.all_gather(digest_of(samples_of_rank(data, config, shape, world.rank())));
   CheckItem item{"data_order", true, 0, 0, "samples", ""};
@@ -227,15 +228,15 @@ CheckItem data_order(const train::RunData& data, const config::RunConfig& config
                              seen.size(), world.size(), missing, several);
   if (!others.empty()) {
     item.message +=
-        fmt::format("; not the samples that rank 0 finds for them: {}", train::names_of(others));
+        fmt::format("; not the samples that rank 0 finds for them: {}", setup::names_of(others));
   }
   return item;
 }
 
-CheckItem labels(const train::RunData& data, const config::RunConfig& config,
+CheckItem labels(const inputs::RunData& data, const config::RunConfig& config,
                  const text::Tokenizer& tokenizer, sherd::World& world) {
   Compared compared;
-  train::on_all_ranks(world, [&] {
+  setup::on_all_ranks(world, [&] {
     for (std::size_t part = 0; world.rank() == 0 && part < data.parts.size(); ++part) {
       compare_part(data, part, config, tokenizer, compared);
     }
@@ -252,16 +253,16 @@ CheckItem labels(const train::RunData& data, const config::RunConfig& config,
               compared.samples, compared.different, compared.wrong)};
 }
 
-CheckItem padding(const train::RunData& data, const config::RunConfig& config,
-                  const data::BatchShape& shape, sherd::World& world) {
+CheckItem padding(const inputs::RunData& data, const config::RunConfig& config,
+                  const inputs::BatchShape& shape, sherd::World& world) {
   double totals[] = {0, 0, 0, 0};
   auto& [tokens, of_samples, predicted, supervised] = totals;
   for_each_micro_batch_of(data, config, shape, world.rank(), [&](const Indices& samples) {
-    const data::Batch batch = data::collate(data.training, samples);
+    const inputs::Batch batch = inputs::collate(data.training, samples);
     totals[0] += static_cast<double>(batch.input_ids.size());
     totals[2] += static_cast<double>(predicted_labels(batch));
     for (const std::int64_t index : samples) {
-      const data::Sample sample = data.training[static_cast<std::size_t>(index)];
+      const inputs::Sample sample = data.training[static_cast<std::size_t>(index)];
       totals[1] += static_cast<double>(sample.ids.size());
       totals[3] += static_cast<double>(sample.supervised_tokens());
     }

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 
 #include "files/sha256.h"
-#include "llm/data/sampler.h"
-#include "llm/eval/batch_tensors.h"
+#include "llm/inputs/sampler.h"
+#include "llm/setup/batch_tensors.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/track/step_record.h"
-#include "llm/train/peak_memory.h"
 #include "llm/train/train_step.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -77,17 +77,17 @@ std::vector<int> ranks_that_differ(sherd::World& world, const std::string& text)
 }
 
 std::vector<std::int64_t> first_rows(const CheckedRun& run) {
-  data::Sampler sampler(run.data.length.rows, run.config.train.global_batch,
-                        static_cast<std::uint64_t>(run.config.train.seed));
+  inputs::Sampler sampler(run.data.length.rows, run.config.train.global_batch,
+                          static_cast<std::uint64_t>(run.config.train.seed));
   return sampler.batch(0);
 }
 
-std::vector<data::Batch> first_batches(const CheckedRun& run, int rank) {
+std::vector<inputs::Batch> first_batches(const CheckedRun& run, int rank) {
   const std::vector<std::int64_t> rows = first_rows(run);
-  std::vector<data::Batch> batches;
+  std::vector<inputs::Batch> batches;
   const std::int64_t count = run.shape.micro_batches(static_cast<std::int64_t>(rows.size()));
   for (std::int64_t micro = 0; micro < count; ++micro) {
-    batches.push_back(data::collate(
+    batches.push_back(inputs::collate(
         run.data.training, run.data.rows.samples_of(run.shape.samples_of(rows, micro, rank))));
   }
   return batches;
@@ -95,12 +95,12 @@ std::vector<data::Batch> first_batches(const CheckedRun& run, int rank) {
 
 double probe_loss(CheckedRun& run) {
   const at::NoGradGuard no_grad;
-  const data::Batch batch = first_batches(run, 0).front();
-  return eval::loss_sum(run.model, eval::to_tensors(batch)).item<double>() /
+  const inputs::Batch batch = first_batches(run, 0).front();
+  return setup::loss_sum(run.model, setup::to_tensors(batch)).item<double>() /
          static_cast<double>(std::max<std::int64_t>(1, batch.supervised_tokens));
 }
 
-train::StepOutcome step(CheckedRun& run, const std::vector<data::Batch>& batches,
+train::StepOutcome step(CheckedRun& run, const std::vector<inputs::Batch>& batches,
                         std::int64_t number) {
   return train::train_step(run.model, run.optimizer, run.scaler, batches,
                            {number, run.config.optim.clip_grad_norm, false});
@@ -117,7 +117,7 @@ CheckItem round_trip_item(double saved, double loaded) {
                       same ? "bit for bit" : "other bits")};
 }
 
-CheckItem throughput_item(const train::RunPlan& plan, double tokens_per_second) {
+CheckItem throughput_item(const plan::RunPlan& plan, double tokens_per_second) {
   // Of shorter steps much goes into what no rate tells: starting operators, meeting other ranks.
   constexpr double kLeastStep_seconds = 0.2;
   const bool is_bound =
@@ -134,12 +134,12 @@ CheckItem throughput_item(const train::RunPlan& plan, double tokens_per_second) 
 }
 
 // What a plan may be wrong by: a twentieth (benchmarks/plan), of a small run what a heap rounds to.
-std::int64_t most_as_planned(const train::RunPlan& plan) {
+std::int64_t most_as_planned(const plan::RunPlan& plan) {
   constexpr std::int64_t kOfASmallRun_bytes = 64LL << 20;
   return plan.needed_bytes() + std::max(plan.memory.peak_bytes / 20, kOfASmallRun_bytes);
 }
 
-CheckItem memory_item(const train::RunPlan& plan, std::int64_t measured_bytes) {
+CheckItem memory_item(const plan::RunPlan& plan, std::int64_t measured_bytes) {
   const std::int64_t planned = most_as_planned(plan);
   const bool is_known = plan.available_bytes != 0;
   const std::int64_t limit = is_known ? std::min(planned, plan.available_bytes) : planned;
@@ -203,12 +203,12 @@ CheckItem ranks_agree_loss(CheckedRun& run) {
                             fmt::join(ranks, ", "))};
 }
 
-std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
+std::vector<CheckItem> learns(CheckedRun& run, const plan::RunPlan& plan,
                               const std::filesystem::path& folder) try {
   const track::Working working(run.progress, "training on the first batch");
   const auto count = track::counted_in("steps", run.progress);
   run.optimizer.set_lr(run.config.optim.lr);
-  const std::vector<data::Batch> batches = first_batches(run, run.model.world().rank());
+  const std::vector<inputs::Batch> batches = first_batches(run, run.model.world().rank());
   std::vector<train::StepOutcome> outcomes;
   double saved_loss = 0;
   double fastest = 0;
@@ -248,16 +248,16 @@ std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
   return {{"finite", false, 1, 0, "steps", error.what()}};
 }
 
-CheckItem memory(CheckedRun& run, const train::RunPlan& plan,
+CheckItem memory(CheckedRun& run, const plan::RunPlan& plan,
                  const std::vector<std::int64_t>& longest_samples) {
   sherd::World& world = run.model.world();
   run.optimizer.set_lr(0);
   const auto count = run.shape.micro_batches(run.config.train.global_batch);
-  const std::vector<data::Batch> batches(static_cast<size_t>(count),
-                                         data::collate(run.data.training, longest_samples));
+  const std::vector<inputs::Batch> batches(static_cast<size_t>(count),
+                                           inputs::collate(run.data.training, longest_samples));
   static_cast<void>(step(run, batches, kSteps + 1));
   // The allocator keeps what it has taken: this is the step's peak.
-  double largest = static_cast<double>(train::held_bytes_on(world.device()));
+  double largest = static_cast<double>(setup::held_bytes_on(world.device()));
   world.all_reduce({&largest, 1}, sherd::ReduceOp::Max);
   return memory_item(plan, static_cast<std::int64_t>(largest));
 }

@@ -7,11 +7,11 @@
 
 #include "llm/check/check_item.h"
 #include "llm/config/run_config.h"
-#include "llm/data/batch.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/run_data.h"
 #include "llm/model/causal_lm.h"
+#include "llm/plan/run_plan.h"
 #include "llm/track/progress.h"
-#include "llm/train/run_data.h"
-#include "llm/train/run_plan.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 
@@ -20,8 +20,8 @@ namespace llm::check {
 /// What the items work on.
 struct CheckedRun {
   const config::RunConfig& config;
-  const train::RunData& data;
-  const data::BatchShape& shape;
+  const inputs::RunData& data;
+  const inputs::BatchShape& shape;
   sherd::Sharded<model::CausalLm>& model;
   sherd::AdamW& optimizer;
   sherd::GradScaler* scaler;
@@ -38,12 +38,12 @@ struct CheckedRun {
 /// The first global batch four times at the peak rate without warm-up: the loss falls, all numbers
 /// are finite, and it is as fast as planned; after the first of them a checkpoint is saved to
 /// `folder` and loaded at the end, with the same loss bit for bit. Collective.
-[[nodiscard]] std::vector<CheckItem> learns(CheckedRun& run, const train::RunPlan& plan,
+[[nodiscard]] std::vector<CheckItem> learns(CheckedRun& run, const plan::RunPlan& plan,
                                             const std::filesystem::path& folder);
 
 /// One step on the longest micro-batch: what it takes, of the memory that there is and beside what
 /// was planned. Collective.
-[[nodiscard]] CheckItem memory(CheckedRun& run, const train::RunPlan& plan,
+[[nodiscard]] CheckItem memory(CheckedRun& run, const plan::RunPlan& plan,
                                const std::vector<std::int64_t>& longest_samples);
 
 }  // namespace llm::check

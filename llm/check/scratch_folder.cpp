@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "files/system_text.h"
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 #include "llm/train/output_folder.h"
 #include "sherd/error.h"
 
@@ -50,7 +50,7 @@ void remove_folder(const fs::path& folder) {
 
 ScratchFolder::ScratchFolder(const fs::path& output, sherd::World& world,
                              const BeginsToBeUndone& begin) {
-  path_ = train::from_rank_0(world, [&] {
+  path_ = setup::from_rank_0(world, [&] {
     const auto name = std::make_shared<std::string>();
     begin([&] { *name = make_folder(folder_above(output)); }, [name] { remove_folder(*name); });
     removes_ = std::shared_ptr<void>(nullptr, [name](void*) { remove_folder(*name); });

@@ -7,9 +7,9 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/eval/batch_tensors.h"
 #include "llm/eval/dealing.h"
 #include "llm/eval/squad_metric.h"
+#include "llm/setup/batch_tensors.h"
 
 namespace llm::eval {
 
@@ -31,11 +31,11 @@ std::vector<std::string> gold_answers(const text::Question& question) {
   return gold;
 }
 
-std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
+std::vector<std::vector<text::TokenId>> prompts_of(const inputs::Dataset& dataset,
                                                    const std::vector<std::int64_t>& indices) {
   std::vector<std::vector<text::TokenId>> prompts;
   for (const std::int64_t index : indices) {
-    const data::Sample sample = dataset.samples[static_cast<size_t>(index)];
+    const inputs::Sample sample = dataset.samples[static_cast<size_t>(index)];
     const auto prompt = sample.prompt();
     prompts.emplace_back(prompt.begin(), prompt.end());
   }
@@ -44,13 +44,13 @@ std::vector<std::vector<text::TokenId>> prompts_of(const data::Dataset& dataset,
 
 // The question of a sample. Of a conversation it is the text before the first answer, and its
 // answer is that one.
-text::Question question_of(const data::Dataset& dataset, std::size_t index,
+text::Question question_of(const inputs::Dataset& dataset, std::size_t index,
                            const text::Tokenizer& tokenizer) {
   const std::vector<text::Question>& all = dataset.file.questions;
   if (index < all.size() && !all[index].conversation) {
     return all[index];
   }
-  const data::Sample sample = dataset.samples[index];
+  const inputs::Sample sample = dataset.samples[index];
   const auto begin = sample.supervised.begin() + std::ssize(sample.prompt());
   const auto tokens = std::find(begin, sample.supervised.end(), std::uint8_t{0}) - begin;
   const auto answer = sample.ids.subspan(sample.prompt().size(), static_cast<std::size_t>(tokens));
@@ -103,7 +103,7 @@ std::vector<Prediction> gather_predictions(sherd::World& world,
 }  // namespace
 
 std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
-                                         const data::Dataset& dataset,
+                                         const inputs::Dataset& dataset,
                                          const text::Tokenizer& tokenizer,
                                          const EvaluationOptions& options) {
   const at::NoGradGuard no_grad;
@@ -117,15 +117,15 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   std::vector<std::vector<Prediction>> predictions;
   for (std::int64_t round = 0; round < rounds; ++round) {
     const auto indices = dealt(samples, options.batch, round, world);
-    data::Batch batch;
-    options.alone([&] { batch = data::collate(dataset.samples, indices); });
+    inputs::Batch batch;
+    options.alone([&] { batch = inputs::collate(dataset.samples, indices); });
     if (any_stop_requested(world, options.stop_requested)) {
       return std::nullopt;
     }
     if (options.on_progress && round > 0) {
       options.on_progress(std::min(samples, round * options.batch * world.size()));
     }
-    loss += loss_sum(model, to_tensors(batch)).item<double>();
+    loss += setup::loss_sum(model, setup::to_tensors(batch)).item<double>();
     supervised += batch.supervised_tokens;
     if (options.generate) {
       const auto written =

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/dataset.h"
 #include "llm/eval/generation.h"
 #include "llm/eval/prediction.h"
+#include "llm/inputs/dataset.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/fully_shard.h"
 
@@ -46,7 +46,7 @@ struct EvaluationResult {
 /// share. Without gradients; the model's state stays as it is. Nothing is returned, on every rank,
 /// if one of them was asked to stop before the end.
 [[nodiscard]] std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
-                                                       const data::Dataset& dataset,
+                                                       const inputs::Dataset& dataset,
                                                        const text::Tokenizer& tokenizer,
                                                        const EvaluationOptions& options);
 

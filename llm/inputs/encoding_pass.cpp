@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "launch/spinning.h"
-#include "llm/data/subset.h"
-#include "llm/data/unfit.h"
 #include "llm/inputs/store_report.h"
+#include "llm/inputs/subset.h"
+#include "llm/inputs/unfit.h"
 #include "sherd/error.h"
 
 namespace llm::inputs {
@@ -38,7 +38,7 @@ std::size_t batches_of(const PrepareOptions& options, std::size_t threads) {
 // As the bad sample that it is, in places of the source.
 text::BadSample unfit_of(const ParsedBatch& batch, std::size_t index,
                          const text::PromptEncoder& encoder) {
-  data::DataFile file = {batch.file->name, {}, batch.file->sha256, batch.file->reading, ""};
+  DataFile file = {batch.file->name, {}, batch.file->sha256, batch.file->reading, ""};
   text::QuestionFile one;
   one.files = batch.questions->files;
   one.contexts = {""};
@@ -51,12 +51,12 @@ text::BadSample unfit_of(const ParsedBatch& batch, std::size_t index,
   question.file = 0;
   one.questions = {std::move(question)};
   file.reading.bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()};
-  return std::move(data::with_unfit(one, {0}, file, encoder).front());
+  return std::move(with_unfit(one, {0}, file, encoder).front());
 }
 
 }  // namespace
 
-ChosenRecords::ChosenRecords(const Source& source, const data::Limit& limit, std::size_t threads) {
+ChosenRecords::ChosenRecords(const Source& source, const Limit& limit, std::size_t threads) {
   if (limit.samples == 0) {
     return;
   }
@@ -84,7 +84,7 @@ ChosenRecords::ChosenRecords(const Source& source, const data::Limit& limit, std
   if (!all_ && limit.random) {
     drawn_.resize(static_cast<std::size_t>(total));
     for (const std::size_t index :
-         data::subset(drawn_.size(), static_cast<std::size_t>(limit.samples), limit.seed)) {
+         subset(drawn_.size(), static_cast<std::size_t>(limit.samples), limit.seed)) {
       drawn_[index] = true;
     }
   }
@@ -284,7 +284,7 @@ void EncodingPass::refuse_faults_of_file() {
 void EncodingPass::require_samples() {
   const std::string& name = source_.file.name;
   if (good_ == 0 && others_ > 0) {
-    data::refuse_empty_side(source_.file, others_);
+    refuse_empty_side(source_.file, others_);
   }
   if (good_ == 0) {
     throw sherd::Error(sherd::ExitCode::BadData,

@@ -41,7 +41,7 @@ struct EncodedBatch {
 class ChosenRecords {
  public:
   /// Reads the source where records are to be counted.
-  ChosenRecords(const Source& source, const data::Limit& limit, std::size_t threads);
+  ChosenRecords(const Source& source, const Limit& limit, std::size_t threads);
   [[nodiscard]] bool has(const Cursor& cursor, std::int64_t record_of_batch) const;
 
  private:
@@ -89,7 +89,7 @@ class EncodingPass {
   std::int64_t good_ = 0;                  // the same, without faults
   std::int64_t others_ = 0;                // the same, of the other side
   std::atomic<bool> parses_only_ = false;  // the data will be refused
-  data::DatasetReport report_;
+  DatasetReport report_;
   text::BadSamples bad_;
   std::unique_ptr<text::BadSamples> faults_;  // of a file, which may not be skipped
   std::int64_t file_ = 0;                     // of the newest batch

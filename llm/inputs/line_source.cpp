@@ -18,7 +18,7 @@ namespace files = sherd::files;
 constexpr std::int64_t kKilobyte = 1000;
 constexpr std::int64_t kBatchBytes = std::int64_t{256} << 10;
 
-// As data::parse_data_file() names records of several files.
+// As parse_data_file() names records of several files.
 void name_file(text::QuestionFile& questions, const std::string& path, std::size_t number) {
   const std::string name = std::filesystem::path(path).filename().string();
   for (text::Question& question : questions.questions) {
@@ -33,10 +33,10 @@ struct Lines {
   Cursor cursor;
 };
 
-ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFile> source) {
+ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const DataFile> source) {
   const auto number = static_cast<std::size_t>(lines.cursor.file);
   const text::DataBytes file{source->files[number].name, lines.bytes};
-  text::RecordReading reading = data::record_reading_of(file, source->reading);
+  text::RecordReading reading = record_reading_of(file, source->reading);
   reading.bad = {.skip = true, .most_skipped = std::numeric_limits<std::int64_t>::max()};
   reading.first_line = lines.cursor.number;
   text::QuestionFile records = text::read_records(file, reading);
@@ -50,12 +50,12 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFil
     question.end_byte += lines.cursor.byte;
   }
   if (source->files.size() > 1) {
-    for (const data::NamedBytes& one : source->files) {
+    for (const NamedBytes& one : source->files) {
       records.files.push_back(one.name);
     }
     name_file(records, file.name, number);
   }
-  batch.others = data::keep_side(records, source->reading);
+  batch.others = keep_side(records, source->reading);
   batch.end = records.questions.size();
   batch.questions = std::make_shared<text::QuestionFile>(std::move(records));
   batch.file = std::move(source);
@@ -65,7 +65,7 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const data::DataFil
 class LineSource final : public RecordSource {
  public:
   LineSource(const Source& source, const Cursor& begin)
-      : source_(std::make_shared<data::DataFile>(source.file)), next_(begin) {
+      : source_(std::make_shared<DataFile>(source.file)), next_(begin) {
     for (const FileStamp& stamp : source.stamps) {
       sizes_.push_back(stamp.bytes);
       total_ += stamp.bytes;
@@ -136,7 +136,7 @@ class LineSource final : public RecordSource {
     }
   }
 
-  std::shared_ptr<const data::DataFile> source_;
+  std::shared_ptr<const DataFile> source_;
   Cursor next_;
   std::vector<std::int64_t> sizes_;
   std::int64_t total_ = 0;

@@ -14,11 +14,11 @@
 #include "files/folder.h"
 #include "files/sha256.h"
 #include "launch/spinning.h"
-#include "llm/data/subset.h"
 #include "llm/inputs/encoding_pass.h"
 #include "llm/inputs/store_lock.h"
 #include "llm/inputs/store_report.h"
 #include "llm/inputs/store_writer.h"
+#include "llm/inputs/subset.h"
 #include "sherd/error.h"
 
 namespace llm::inputs {
@@ -116,7 +116,7 @@ Prepared made_for_this_process(const Source& source, const text::PromptEncoder& 
 
 EncodeRecord record_encoder(const text::PromptEncoder& encoder) {
   return [&encoder](const text::QuestionFile& records, std::size_t index) {
-    return data::encode_samples(records, index, encoder);
+    return encode_samples(records, index, encoder);
   };
 }
 
@@ -124,7 +124,7 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
                       const PrepareOptions& options) {
   const text::Tokenizer& tokenizer = encoder.tokenizer();
   const text::PromptLimits& limits = encoder.limits();
-  const data::FileReading& reading = source.file.reading;
+  const FileReading& reading = source.file.reading;
   json what = {kStoreMagic,
                source.file.sha256,
                tokenizer.sha256(),
@@ -137,7 +137,7 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
                options.limit.samples,
                static_cast<int>(reading.format),
                static_cast<int>(reading.side),
-               reading.side == data::Side::All ? 0 : reading.held_out};
+               reading.side == Side::All ? 0 : reading.held_out};
   if (options.limit.samples > 0 && options.limit.random) {
     what.push_back(options.limit.seed);
   }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/dataset.h"
+#include "llm/inputs/dataset.h"
 #include "llm/inputs/source.h"
 #include "llm/inputs/store_layout.h"
 #include "llm/inputs/token_store.h"
@@ -28,7 +28,7 @@ using EncodeRecord = std::function<std::vector<text::LabelledPrompt>(
 /// How a store is made.
 struct PrepareOptions {
   std::filesystem::path folder = {};  ///< of stores; empty: a temporary file that no other run uses
-  data::Limit limit = {};             ///< of records
+  Limit limit = {};                   ///< of records
   bool keeps_records = false;         ///< beside the samples, for evaluation
   std::int64_t memory_bytes = std::int64_t{1} << 30;  ///< `data.prepare_memory`
   std::size_t threads = 0;                            ///< 0: one per core
@@ -45,7 +45,7 @@ struct PrepareOptions {
 /// A source in tokens.
 struct Prepared {
   std::shared_ptr<const TokenStore> store;
-  data::DatasetReport report;
+  DatasetReport report;
   std::vector<text::BadSample> skipped;
   std::string not_kept;   ///< why the next run has to prepare again; empty: it has not
   bool was_made = false;  ///< by this process, now
@@ -58,7 +58,7 @@ struct Prepared {
 /// Returns the store of the source. Makes it if there is none: records are read in order and
 /// encoded on all cores, in bounded memory. A process that is killed loses one block at most. Of
 /// several processes one makes the store, and the others wait. Throws sherd::Error as
-/// data::load_dataset().
+/// load_dataset().
 [[nodiscard]] Prepared prepare(const Source& source, const text::PromptEncoder& encoder,
                                const PrepareOptions& options);
 

@@ -33,8 +33,8 @@ std::int64_t streamed_bytes(const text::Question& question) {
 class WholeSource final : public RecordSource {
  public:
   WholeSource(const Source& source, const Cursor& begin)
-      : file_(std::make_shared<data::DataFile>(whole_file(source))), next_(begin) {
-    text::QuestionFile all = data::parse_data_file(*file_);
+      : file_(std::make_shared<DataFile>(whole_file(source))), next_(begin) {
+    text::QuestionFile all = parse_data_file(*file_);
     skipped_ = std::exchange(all.skipped, {});
     questions_ = std::make_shared<text::QuestionFile>(std::move(all));
   }
@@ -62,7 +62,7 @@ class WholeSource final : public RecordSource {
  private:
   [[nodiscard]] std::int64_t count() const { return std::ssize(questions_->questions); }
 
-  std::shared_ptr<const data::DataFile> file_;
+  std::shared_ptr<const DataFile> file_;
   std::shared_ptr<const text::QuestionFile> questions_;
   std::vector<text::BadSample> skipped_;
   Cursor next_;
@@ -72,7 +72,7 @@ class WholeSource final : public RecordSource {
 class RecordStream final : public RecordSource {
  public:
   RecordStream(const Source& source, const Cursor& begin)
-      : source_(std::make_shared<data::DataFile>(source.file)), next_(begin) {
+      : source_(std::make_shared<DataFile>(source.file)), next_(begin) {
     if (next_.file < std::ssize(source_->files)) {
       open();
       for (std::int64_t record = 1; record < next_.number && reader_->next(); ++record) {
@@ -91,7 +91,7 @@ class RecordStream final : public RecordSource {
     const Cursor cursor = next_;
     ParsedBatch batch;
     text::QuestionFile some = read_some(batch.skipped);
-    batch.others = data::keep_side(some, source_->reading);
+    batch.others = keep_side(some, source_->reading);
     batch.end = some.questions.size();
     batch.questions = std::make_shared<text::QuestionFile>(std::move(some));
     batch.file = source_;
@@ -107,14 +107,14 @@ class RecordStream final : public RecordSource {
   void open() {
     const text::DataBytes file{name()};
     are_placed_ = !text::ByteSource(file).is_compressed();
-    reader_.emplace(file, data::record_reading_of(file, source_->reading));
+    reader_.emplace(file, record_reading_of(file, source_->reading));
   }
 
   // Up to the end of the file, whose faults then stand in `skipped`.
   text::QuestionFile read_some(std::vector<text::BadSample>& skipped) {
     text::QuestionFile some;
     const bool are_several = source_->files.size() > 1;
-    for (const data::NamedBytes& file : source_->files) {
+    for (const NamedBytes& file : source_->files) {
       if (are_several) {
         some.files.push_back(file.name);
       }
@@ -145,7 +145,7 @@ class RecordStream final : public RecordSource {
     return some;
   }
 
-  std::shared_ptr<const data::DataFile> source_;
+  std::shared_ptr<const DataFile> source_;
   Cursor next_;
   std::optional<text::RecordReader> reader_;
   bool are_placed_ = true;  // compressed bytes have no places
@@ -154,19 +154,18 @@ class RecordStream final : public RecordSource {
 
 // Whether all files hold JSON lines as they are.
 bool are_lines(const Source& source) {
-  return std::all_of(source.file.files.begin(), source.file.files.end(),
-                     [&](const data::NamedBytes& file) {
-                       const text::DataBytes bytes{file.name};
-                       return data::record_reading_of(bytes, source.file.reading).container ==
-                                  text::Container::Lines &&
-                              !text::ByteSource(bytes).is_compressed();
-                     });
+  return std::all_of(
+      source.file.files.begin(), source.file.files.end(), [&](const NamedBytes& file) {
+        const text::DataBytes bytes{file.name};
+        return record_reading_of(bytes, source.file.reading).container == text::Container::Lines &&
+               !text::ByteSource(bytes).is_compressed();
+      });
 }
 
 }  // namespace
 
 std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin) {
-  if (data::is_read_whole(source.file.reading.format)) {
+  if (is_read_whole(source.file.reading.format)) {
     return std::make_unique<WholeSource>(source, begin);
   }
   if (are_lines(source)) {

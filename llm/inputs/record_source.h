@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/data_file.h"
+#include "llm/inputs/data_file.h"
 #include "llm/inputs/source.h"
 #include "llm/text/questions.h"
 
@@ -29,8 +29,8 @@ struct ParsedBatch {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::vector<text::BadSample> skipped = {};
-  std::shared_ptr<const data::DataFile> file;  ///< with bytes where it is read as a whole
-  std::int64_t others = 0;                     ///< records of the other side
+  std::shared_ptr<const DataFile> file;  ///< with bytes where it is read as a whole
+  std::int64_t others = 0;               ///< records of the other side
 };
 
 /// A batch that any thread may parse.
@@ -57,7 +57,7 @@ class RecordSource {
 
 /// Opens a source at a cursor. JSON lines are parsed by many threads, other records by the reader;
 /// questions about contexts are read as a whole.
-/// Throws sherd::Error as data::read_data_file() and data::parse_data_file().
+/// Throws sherd::Error as read_data_file() and parse_data_file().
 [[nodiscard]] std::unique_ptr<RecordSource> records_of(const Source& source, const Cursor& begin);
 
 }  // namespace llm::inputs

@@ -103,11 +103,10 @@ std::string digest_of(const std::string& path, const fs::path& digests) {
 
 }  // namespace
 
-Source open_source(const fs::path& path, const data::FileReading& reading,
-                   const fs::path& digests) {
-  Source source{data::find_data_file(path, reading), {}};
+Source open_source(const fs::path& path, const FileReading& reading, const fs::path& digests) {
+  Source source{find_data_file(path, reading), {}};
   std::string joined;
-  for (const data::NamedBytes& file : source.file.files) {
+  for (const NamedBytes& file : source.file.files) {
     source.stamps.push_back(stamp_of(file.name).stamp);
     joined += digest_of(file.name, digests);
   }
@@ -115,8 +114,8 @@ Source open_source(const fs::path& path, const data::FileReading& reading,
   return source;
 }
 
-data::DataFile whole_file(const Source& source) {
-  data::DataFile file = data::read_data_file(source.file.name, source.file.reading);
+DataFile whole_file(const Source& source) {
+  DataFile file = read_data_file(source.file.name, source.file.reading);
   if (file.sha256 != source.file.sha256) {
     throw sherd::Error(sherd::ExitCode::BadData,
                        fmt::format("{}: changed while it was read. Start again.", file.name));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/data_file.h"
+#include "llm/inputs/data_file.h"
 
 namespace llm::inputs {
 
@@ -18,20 +18,19 @@ struct FileStamp {
 
 /// The files of a data set, which are read as one.
 struct Source {
-  data::DataFile file;  ///< without bytes
+  DataFile file;  ///< without bytes
   std::vector<FileStamp> stamps;
 };
 
 /// Finds the files of a path, their format and their digest, in bounded memory. `digests`: a folder
 /// that keeps digests of files that do not change; empty: none. Throws sherd::Error as
-/// data::read_data_file().
-[[nodiscard]] Source open_source(const std::filesystem::path& path,
-                                 const data::FileReading& reading,
+/// read_data_file().
+[[nodiscard]] Source open_source(const std::filesystem::path& path, const FileReading& reading,
                                  const std::filesystem::path& digests);
 
 /// The bytes of the files, for formats that are read as a whole. Throws sherd::Error(BadData) if
 /// they have changed since the source was opened.
-[[nodiscard]] data::DataFile whole_file(const Source& source);
+[[nodiscard]] DataFile whole_file(const Source& source);
 
 /// Throws sherd::Error(BadData) if a file has changed since the source was opened.
 void require_unchanged(const Source& source);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "llm/data/samples.h"
+#include "llm/inputs/samples.h"
 
 namespace llm::inputs {
 
@@ -51,7 +51,7 @@ struct BlockLayout {
         text_begins(begins + 4 * static_cast<std::size_t>(samples + 1)),
         ids(text_begins + 4 * static_cast<std::size_t>(samples + 1)),
         cuts(ids + 4 * static_cast<std::size_t>(tokens)),
-        marks(cuts + sizeof(data::SampleCut) * static_cast<std::size_t>(samples)),
+        marks(cuts + sizeof(SampleCut) * static_cast<std::size_t>(samples)),
         texts(marks + static_cast<std::size_t>(tokens)) {}
 
   std::size_t hashes;       ///< 8 bytes per sample
@@ -64,6 +64,6 @@ struct BlockLayout {
 };
 
 static_assert(sizeof(StoreBlock) == 104 && sizeof(StoreFooter) == 80 && sizeof(StoreTail) == 32);
-static_assert(sizeof(data::SampleCut) == 12 && sizeof(text::TokenId) == 4);
+static_assert(sizeof(SampleCut) == 12 && sizeof(text::TokenId) == 4);
 
 }  // namespace llm::inputs

@@ -8,7 +8,7 @@ namespace llm::inputs {
 
 using nlohmann::json;
 
-json json_of(const data::DatasetReport& report) {
+json json_of(const DatasetReport& report) {
   return {{"records", report.records},
           {"samples", report.samples},
           {"skipped", report.skipped},
@@ -24,8 +24,8 @@ json json_of(const data::DatasetReport& report) {
           {"unfit", report.unfit}};
 }
 
-data::DatasetReport report_of(const json& fields) {
-  data::DatasetReport report;
+DatasetReport report_of(const json& fields) {
+  DatasetReport report;
   report.records = fields.at("records");
   report.samples = fields.at("samples");
   report.skipped = fields.at("skipped");

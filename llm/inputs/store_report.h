@@ -7,15 +7,15 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "llm/data/dataset.h"
+#include "llm/inputs/dataset.h"
 #include "llm/text/bad_sample.h"
 #include "llm/text/questions.h"
 
 namespace llm::inputs {
 
-[[nodiscard]] nlohmann::json json_of(const data::DatasetReport& report);
+[[nodiscard]] nlohmann::json json_of(const DatasetReport& report);
 /// Without the name.
-[[nodiscard]] data::DatasetReport report_of(const nlohmann::json& fields);
+[[nodiscard]] DatasetReport report_of(const nlohmann::json& fields);
 
 [[nodiscard]] nlohmann::json json_of(const std::vector<text::BadSample>& samples);
 [[nodiscard]] std::vector<text::BadSample> bad_samples_of(const nlohmann::json& list);

@@ -84,7 +84,7 @@ struct StoreWriter::Pending {
   std::vector<std::uint32_t> begins = {0};
   std::vector<std::uint32_t> text_begins = {0};
   std::vector<text::TokenId> ids;
-  std::vector<data::SampleCut> cuts;
+  std::vector<SampleCut> cuts;
   std::vector<std::uint8_t> marks;
   std::string texts;
 
@@ -95,7 +95,7 @@ struct StoreWriter::Pending {
     hashes.push_back(hash_of(prompt));
     ids.insert(ids.end(), prompt.ids.begin(), prompt.ids.end());
     begins.push_back(static_cast<std::uint32_t>(ids.size()));
-    cuts.push_back(data::cut_of(prompt));
+    cuts.push_back(cut_of(prompt));
     marks.insert(marks.end(), prompt.supervised.begin(), prompt.supervised.end());
     texts += text;
     text_begins.push_back(static_cast<std::uint32_t>(texts.size()));

@@ -139,16 +139,16 @@ void TokenStore::check(const StoreBlock& block) const {
   checked.store(true, std::memory_order_relaxed);
 }
 
-data::Sample TokenStore::at(std::size_t index) const {
+Sample TokenStore::at(std::size_t index) const {
   const StoreBlock& block = block_of(index);
   const BlockLayout layout(block.samples, block.tokens);
   const std::string_view bytes = file_.bytes().substr(static_cast<std::size_t>(block.offset));
   const std::size_t place = index - static_cast<std::size_t>(block.first_sample);
   const auto* begins = pointer_at<std::uint32_t>(bytes, layout.begins) + place;
   const std::size_t size = begins[1] - begins[0];
-  const data::Sample sample{{pointer_at<text::TokenId>(bytes, layout.ids) + begins[0], size},
-                            {pointer_at<std::uint8_t>(bytes, layout.marks) + begins[0], size},
-                            pointer_at<data::SampleCut>(bytes, layout.cuts)[place]};
+  const Sample sample{{pointer_at<text::TokenId>(bytes, layout.ids) + begins[0], size},
+                      {pointer_at<std::uint8_t>(bytes, layout.marks) + begins[0], size},
+                      pointer_at<SampleCut>(bytes, layout.cuts)[place]};
   files::require_mapped_files();  // else all may be zeros
   return sample;
 }

@@ -11,14 +11,14 @@
 #include <string_view>
 
 #include "files/mapped_file.h"
-#include "llm/data/samples.h"
+#include "llm/inputs/samples.h"
 #include "llm/inputs/store_layout.h"
 
 namespace llm::inputs {
 
 /// A finished store. May be read by several threads at once. Memory: the pages that were read,
 /// which all processes of a host share.
-class TokenStore final : public data::SampleSource {
+class TokenStore final : public SampleSource {
  public:
   /// Maps the file and checks its tail. Null if there is no store at the path, or a damaged one.
   [[nodiscard]] static std::shared_ptr<const TokenStore> open(const std::filesystem::path& path);
@@ -26,7 +26,7 @@ class TokenStore final : public data::SampleSource {
   [[nodiscard]] std::size_t size() const override { return lengths_.size(); }
   /// Checks the block's digest when the block is first read. Throws sherd::Error(StorageIo) if it
   /// does not match, and removes the file, so that the next start makes it anew.
-  [[nodiscard]] data::Sample at(std::size_t index) const override;
+  [[nodiscard]] Sample at(std::size_t index) const override;
   [[nodiscard]] std::int64_t length(std::size_t index) const override { return lengths_[index]; }
   [[nodiscard]] std::int64_t supervised(std::size_t index) const override {
     return supervised_[index];

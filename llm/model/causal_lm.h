@@ -8,7 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "llm/data/label.h"
+#include "llm/inputs/label.h"
 #include "llm/model/decoder.h"
 #include "llm/model/decoder_config.h"
 #include "llm/model/kv_cache.h"
@@ -23,7 +23,7 @@
 namespace llm::model {
 
 /// The label of a position that is not supervised.
-inline constexpr int64_t kIgnoredLabel = data::kUnsupervised;
+inline constexpr int64_t kIgnoredLabel = inputs::kUnsupervised;
 
 /// What a family calls the parts beside the decoder's own.
 struct CausalLmNames {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 
 namespace llm::train {
 
@@ -45,7 +45,7 @@ void BestSoFar::add(runs::Evaluation evaluation) {
 }
 
 void BestSoFar::agree(const std::function<void()>& change) {
-  const std::string text = from_rank_0(world_, [&] {
+  const std::string text = setup::from_rank_0(world_, [&] {
     change();
     return text_of(runs::course_of(evaluations_, set_, policy_));
   });

@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
+#include "llm/eval/prediction_files.h"
 #include "llm/train/output_folder.h"
-#include "llm/train/prediction_files.h"
 
 namespace llm::train {
 
@@ -21,7 +21,7 @@ std::vector<runs::Evaluation> Evaluations::earlier() const {
 }
 
 runs::EvaluationSet Evaluations::set_of(std::size_t data_file) const {
-  const Heldout& heldout = run_.inputs.data.heldout[data_file];
+  const inputs::Heldout& heldout = run_.inputs.data.heldout[data_file];
   return runs::evaluation_set(static_cast<int>(data_file), run_.config().data.eval[data_file],
                               heldout.sha256, heldout.format);
 }
@@ -37,7 +37,7 @@ bool Evaluations::is_due(std::int64_t step) const {
 }
 
 EvaluationKey Evaluations::key(std::int64_t step, std::size_t data_file) const {
-  const Heldout& heldout = run_.inputs.data.heldout[data_file];
+  const inputs::Heldout& heldout = run_.inputs.data.heldout[data_file];
   return {step, set_of(data_file), heldout.sha256,
           static_cast<std::int64_t>(heldout.dataset.samples.size()), run_.config().eval.generate};
 }
@@ -56,7 +56,7 @@ eval::EvaluationOptions Evaluations::options(std::int64_t samples) {
 }
 
 bool Evaluations::is_in_log(const EvaluationKey& key) {
-  return !from_rank_0(run_.world, [&] {
+  return !setup::from_rank_0(run_.world, [&] {
             return std::string(run_.log->has(key) ? "yes" : "");
           }).empty();
 }
@@ -73,7 +73,7 @@ bool Evaluations::evaluate(std::int64_t step, bool only_missing) {
 }
 
 bool Evaluations::evaluate_file(std::int64_t step, std::size_t data_file) {
-  const Heldout& heldout = run_.inputs.data.heldout[data_file];
+  const inputs::Heldout& heldout = run_.inputs.data.heldout[data_file];
   const EvaluationKey of_step = key(step, data_file);
   const bool are_several = run_.inputs.data.heldout.size() > 1;
   const std::string of_file = are_several ? " of " + heldout.dataset.report.name : "";
@@ -100,12 +100,12 @@ void Evaluations::record(const EvaluationKey& key, std::size_t data_file,
                          const eval::EvaluationResult& result) {
   const config::EvalSection& policy = run_.config().eval;
   const bool keeps_answers = policy.generate && policy.predictions;
-  const std::string answers = keeps_answers ? predictions_name(key.step, data_file) : "";
-  on_all_ranks(run_.world, [&] {
+  const std::string answers = keeps_answers ? eval::predictions_name(key.step, data_file) : "";
+  setup::on_all_ranks(run_.world, [&] {
     if (run_.log) {
       const bool are_kept =
           keeps_answers && if_there_is_room(answers, run_.hooks.warn, [&] {
-            write_predictions(run_.config().train.output, answers, result.predictions);
+            eval::write_predictions(run_.config().train.output, answers, result.predictions);
           });
       run_.log->write(key, run_.inputs.data.heldout[data_file].dataset.report.name, result,
                       are_kept ? answers + ".json" : "");

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "llm/train/options_of_config.h"
-#include "llm/train/run_plan.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/options_of_config.h"
 #include "llm/train/start.h"
 
 namespace llm::train {
@@ -22,12 +22,12 @@ std::string FlopsUtilization::line() const {
               : "";
 }
 
-FlopsUtilization flops_utilization(const config::RunConfig& config, const ModelShape& shape,
+FlopsUtilization flops_utilization(const config::RunConfig& config, const setup::ModelShape& shape,
                                    const sherd::World& world) {
-  const PlannedHosts hosts = hosts_of(world);
+  const plan::PlannedHosts hosts = plan::hosts_of(world);
   return {plan::model_flops(*shape.shapes, shape.config.shape),
           plan::peak_of(hosts.device, {hosts.ranks, hosts.threads},
-                        *shard_options(config).precision.param_dtype),
+                        *setup::shard_options(config).precision.param_dtype),
           world.size()};
 }
 

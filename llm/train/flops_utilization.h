@@ -7,7 +7,7 @@
 #include "llm/config/run_config.h"
 #include "llm/plan/model_flops.h"
 #include "llm/plan/rates.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "sherd/world.h"
 
@@ -28,7 +28,7 @@ struct FlopsUtilization {
 
 /// That of a run on these ranks. Not collective; reads a file of the cache folder.
 [[nodiscard]] FlopsUtilization flops_utilization(const config::RunConfig& config,
-                                                 const ModelShape& shape,
+                                                 const setup::ModelShape& shape,
                                                  const sherd::World& world);
 
 }  // namespace llm::train

@@ -76,7 +76,7 @@ GraphedMicroBatches::GraphedMicroBatches(sherd::Sharded<model::CausalLm>& model,
                                          const sherd::GradScaler* scaler, const char* asked_by)
     : model_(model), scaler_(scaler), asked_by_(asked_by), graphs_(graphs_of(model, asked_by)) {}
 
-const Documents& GraphedMicroBatches::documents_of(const data::Batch& batch) {
+const Documents& GraphedMicroBatches::documents_of(const inputs::Batch& batch) {
   const auto found = std::find_if(documents_.begin(), documents_.end(), [&](const Documents& one) {
     return one.bounds() == batch.bounds;
   });
@@ -91,7 +91,7 @@ const Documents& GraphedMicroBatches::documents_of(const data::Batch& batch) {
   return documents_.front();
 }
 
-at::Tensor GraphedMicroBatches::run(const data::Batch& batch, std::int64_t supervised_tokens,
+at::Tensor GraphedMicroBatches::run(const inputs::Batch& batch, std::int64_t supervised_tokens,
                                     const at::Tensor& left_out) {
   const Documents& documents = documents_of(batch);
   const auto supervised = model::Supervised::of(at::tensor(batch.labels, at::kLong), documents);

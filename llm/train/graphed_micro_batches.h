@@ -4,7 +4,7 @@
 #include <list>
 
 #include "llm/config/run_config.h"
-#include "llm/data/batch.h"
+#include "llm/inputs/batch.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/fully_shard.h"
 #include "sherd/micro_batch_graphs.h"
@@ -29,12 +29,12 @@ class GraphedMicroBatches {
   /// Forward and backward of one of a step's micro-batches, where all of it over all ranks have
   /// `supervised_tokens`; `left_out`: StepPlan::left_out. Returns the loss over these tokens, not
   /// scaled: good until the next run(). Collective. Throws as sherd::MicroBatchGraphs::run().
-  at::Tensor run(const data::Batch& batch, std::int64_t supervised_tokens,
+  at::Tensor run(const inputs::Batch& batch, std::int64_t supervised_tokens,
                  const at::Tensor& left_out);
   [[nodiscard]] sherd::MicroBatchGraphs::Counts counts() const { return graphs_.counts(); }
 
  private:
-  const sherd::ops::Documents& documents_of(const data::Batch& batch);
+  const sherd::ops::Documents& documents_of(const inputs::Batch& batch);
 
   sherd::Sharded<model::CausalLm>& model_;
   const sherd::GradScaler* scaler_;

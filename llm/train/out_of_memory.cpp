@@ -5,13 +5,13 @@
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 
+#include "llm/inputs/data_options.h"
+#include "llm/plan/plan_search.h"
+#include "llm/plan/planned_batches.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/device.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/track/step_record.h"
-#include "llm/train/data_options.h"
-#include "llm/train/device.h"
-#include "llm/train/peak_memory.h"
-#include "llm/train/plan_search.h"
-#include "llm/train/planned_batches.h"
-#include "llm/train/run_plan.h"
 #include "sherd/error.h"
 
 namespace llm::train {
@@ -24,7 +24,7 @@ std::string first_line_of(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-std::string flags_of(const FittingSetting& setting) {
+std::string flags_of(const plan::FittingSetting& setting) {
   std::string flags;
   for (const auto& [key, value] : setting.set) {
     flags += fmt::format(" --{} {}", key, value);
@@ -32,13 +32,16 @@ std::string flags_of(const FittingSetting& setting) {
   return flags;
 }
 
-std::string settings_text(const RunInputs& run, const PlannedHosts& hosts, const RunPlan& plan) {
+std::string settings_text(const RunInputs& run, const plan::PlannedHosts& hosts,
+                          const plan::RunPlan& plan) {
   const auto batches_of = [&](const config::RunConfig& tried) {
-    return planned_batches(run.data, tried, batch_shape(tried.train, hosts.hosts * hosts.ranks));
+    return plan::planned_batches(run.data, tried,
+                                 inputs::batch_shape(tried.train, hosts.hosts * hosts.ranks));
   };
   std::string text;
   std::size_t told = 0;
-  for (const FittingSetting& setting : search_plans(run.config, run.model, hosts, batches_of)) {
+  for (const plan::FittingSetting& setting :
+       plan::search_plans(run.config, run.model, hosts, batches_of)) {
     if (setting.plan.memory.peak_bytes < plan.memory.peak_bytes && told < kSettings) {
       ++told;
       text += fmt::format("\n {}: planned {}", flags_of(setting),
@@ -51,14 +54,15 @@ std::string settings_text(const RunInputs& run, const PlannedHosts& hosts, const
 }
 
 std::string advice(const RunInputs& run, const sherd::World& world, const std::string& why) {
-  const PlannedHosts hosts = hosts_of(world);
-  const RunPlan plan =
-      plan_run(run.config, run.model, hosts, planned_batches(run.data, run.config, run.shape));
+  const plan::PlannedHosts hosts = plan::hosts_of(world);
+  const plan::RunPlan plan = plan::plan_run(run.config, run.model, hosts,
+                                            plan::planned_batches(run.data, run.config, run.shape));
   return fmt::format(
       "out of memory on {}, rank {}: {}. A rank was planned to take {}; LibTorch held "
       "{} there{}",
-      path_of(world), world.rank(), first_line_of(why), track::short_bytes(plan.memory.peak_bytes),
-      track::short_bytes(held_bytes_on(world.device())), settings_text(run, hosts, plan));
+      setup::path_of(world), world.rank(), first_line_of(why),
+      track::short_bytes(plan.memory.peak_bytes),
+      track::short_bytes(setup::held_bytes_on(world.device())), settings_text(run, hosts, plan));
 }
 
 [[noreturn]] void throw_advice(const RunInputs& run, const sherd::World& world,

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "files/output.h"
+#include "llm/eval/prediction_files.h"
+#include "llm/setup/agreement.h"
 #include "llm/text/printable.h"
-#include "llm/train/agreement.h"
-#include "llm/train/prediction_files.h"
 #include "sherd/error.h"
 #include "sherd/no_room.h"
 
@@ -132,8 +132,8 @@ bool is_temporary(const std::string& name) {
   }
   const std::string process = name.substr(mark + kMark.size());
   const std::string file = name.substr(0, mark);
-  const bool is_ours =
-      std::find(kFiles.begin(), kFiles.end(), file) != kFiles.end() || is_predictions_file(file);
+  const bool is_ours = std::find(kFiles.begin(), kFiles.end(), file) != kFiles.end() ||
+                       eval::is_predictions_file(file);
   return is_ours && !process.empty() &&
          process.find_first_not_of("0123456789") == std::string::npos;
 }
@@ -174,7 +174,7 @@ void require_seen_by_all(const fs::path& made, sherd::World& world) {
       blind.push_back(static_cast<int>(rank));
     }
   }
-  on_all_ranks(world, [&] {
+  setup::on_all_ranks(world, [&] {
     if (world.rank() == 0 && !blind.empty()) {
       throw sherd::Error(
           sherd::ExitCode::RanksDisagree,
@@ -182,7 +182,7 @@ void require_seen_by_all(const fs::path& made, sherd::World& world) {
                       "checkpoint there. Rank 0 wrote into {}, and {} cannot see that: rank {} "
                       "looked in {}. Put train.output on a file system that all hosts share, and "
                       "give its absolute path.",
-                      places.front().substr(1), names_of(blind), blind.front(),
+                      places.front().substr(1), setup::names_of(blind), blind.front(),
                       places[static_cast<std::size_t>(blind.front())].substr(1)));
     }
   });
@@ -191,14 +191,14 @@ void require_seen_by_all(const fs::path& made, sherd::World& world) {
 void require_one_output(const config::RunConfig& config, sherd::World& world) {
   const fs::path output = config.train.output;
   std::optional<Mark> mark;
-  const std::string name = from_rank_0(world, [&] {
+  const std::string name = setup::from_rank_0(world, [&] {
     if (!mark.emplace(output).fault().empty()) {
       cannot_write("to the output folder", output, mark->fault(), "train.output");
     }
     return mark->name();
   });
   require_seen_by_all(output / name, world);
-  on_all_ranks(world, [&] { try_folders(output); });
+  setup::on_all_ranks(world, [&] { try_folders(output); });
 }
 
 void remove_temporary_files(const std::string& output) {

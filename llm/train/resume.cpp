@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/runs/run_summary.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/checkpoints.h"
 #include "llm/track/progress.h"
-#include "llm/train/agreement.h"
-#include "llm/train/checkpoints.h"
 #include "llm/train/output_folder.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
@@ -53,16 +53,18 @@ void check_same_model(const std::string& folder, const sherd::CheckpointManifest
   }
 }
 
-std::vector<fs::path> newest_first(const Checkpoints& own) {
-  return own.complete_steps().empty() ? std::vector<fs::path>()
-                                      : checkpoints_at(own.root().parent_path().string(), "");
+std::vector<fs::path> newest_first(const setup::Checkpoints& own) {
+  return own.complete_steps().empty()
+             ? std::vector<fs::path>()
+             : setup::checkpoints_at(own.root().parent_path().string(), "");
 }
 
 // The newest note that can be read.
-std::optional<RunNote> newest_note(const std::vector<fs::path>& folders) {
+std::optional<setup::RunNote> newest_note(const std::vector<fs::path>& folders) {
   for (const fs::path& folder : folders) {
     try {
-      return note_from_text(sherd::CheckpointManifest::read(folder.string()).note, folder.string());
+      return setup::note_from_text(sherd::CheckpointManifest::read(folder.string()).note,
+                                   folder.string());
     } catch (const Error&) {
       continue;  // damaged: reported when it would be used
     }
@@ -71,22 +73,23 @@ std::optional<RunNote> newest_note(const std::vector<fs::path>& folders) {
 }
 
 // Those folders that can be read and are of this run. The first that can be read must be.
-std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, const RunNote& now,
-                                        const model::CausalLmImpl& model, const track::Say& say) {
+std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders,
+                                        const setup::RunNote& now, const model::CausalLmImpl& model,
+                                        const track::Say& say) {
   std::vector<Candidate> sound;
   for (std::size_t i = 0; i < folders.size(); ++i) {
     const std::string folder = folders[i].string();
     try {
       const auto manifest = sherd::CheckpointManifest::read(folder);
-      const RunNote then = note_from_text(manifest.note, folder);
+      const setup::RunNote then = setup::note_from_text(manifest.note, folder);
       check_same_model(folder, manifest, model);
-      check_same_run(then, now, folder);
-      if (sound.empty() && !other_isa(then, now).empty()) {
-        say(other_isa(then, now));
+      setup::check_same_run(then, now, folder);
+      if (sound.empty() && !setup::other_isa(then, now).empty()) {
+        say(setup::other_isa(then, now));
       }
-      sound.push_back({folder, then.step, changed_numbers(then, now, folder)});
+      sound.push_back({folder, then.step, setup::changed_numbers(then, now, folder)});
     } catch (const Error& error) {
-      const bool damaged = is_damage(error);
+      const bool damaged = setup::is_damage(error);
       if (sound.empty() && (!damaged || i + 1 == folders.size())) {
         throw;
       }
@@ -99,7 +102,8 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders, co
 }
 
 // Refuses a start that would overwrite the checkpoints of a longer run.
-void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std::int64_t start) {
+void refuse_to_lose(const setup::Checkpoints& own, const config::RunConfig& config,
+                    std::int64_t start) {
   const auto steps = own.complete_steps();
   if (steps.empty() || steps.back() <= start) {
     return;
@@ -116,7 +120,7 @@ void refuse_to_lose(const Checkpoints& own, const config::RunConfig& config, std
 }
 
 // A user's file where a later checkpoint may have to be.
-void refuse_to_replace(const Checkpoints& own, std::int64_t start) {
+void refuse_to_replace(const setup::Checkpoints& own, std::int64_t start) {
   if (const auto other = own.other_file_after(start)) {
     throw Error(
         ExitCode::CannotWrite,
@@ -126,49 +130,52 @@ void refuse_to_replace(const Checkpoints& own, std::int64_t start) {
   }
 }
 
-ResumePlan plan_from_path(const config::RunConfig& config, const Checkpoints& own) {
+ResumePlan plan_from_path(const config::RunConfig& config, const setup::Checkpoints& own) {
   ResumePlan plan;
   plan.origin = plain_path(config.checkpoint.resume);
   const auto note = newest_note(newest_first(own));
   const bool goes_on = note && note->origin == plan.origin &&
                        !lies_in(config.checkpoint.resume, config.train.output);
-  const auto folders =
-      goes_on ? newest_first(own) : checkpoints_at(config.checkpoint.resume, "checkpoint.resume");
+  const auto folders = goes_on
+                           ? newest_first(own)
+                           : setup::checkpoints_at(config.checkpoint.resume, "checkpoint.resume");
   for (const fs::path& folder : folders) {
     plan.candidates.push_back({folder.string(), 0});
   }
   return plan;
 }
 
-bool is_begun_by(const RunNote& newest, const Launch& launch) {
+bool is_begun_by(const setup::RunNote& newest, const setup::Launch& launch) {
   return launch.restarted && newest.overwritten_by == launch.id;
 }
 
-bool is_unfinished_overwriter(const RunNote& newest, const std::string& output) {
+bool is_unfinished_overwriter(const setup::RunNote& newest, const std::string& output) {
   return !newest.overwritten_by.empty() && newest.step < newest.total_steps &&
          runs::end_in_summary(summary_path(output)) != "finished";
 }
 
-bool is_same_command(const RunNote& newest, const RunNote& now, const std::string& folder) {
+bool is_same_command(const setup::RunNote& newest, const setup::RunNote& now,
+                     const std::string& folder) {
   try {
-    check_same_run(newest, now, folder);
-    return changed_numbers(newest, now, folder).empty();
+    setup::check_same_run(newest, now, folder);
+    return setup::changed_numbers(newest, now, folder).empty();
   } catch (const Error&) {
     return false;  // of other settings, model or data, or of a later version
   }
 }
 
 // True if the run in train.output, with the note `newest`, was begun by this "overwrite".
-bool has_overwritten(const RunNote& newest, const RunNote& now, const Launch& launch,
-                     const std::string& output) {
+bool has_overwritten(const setup::RunNote& newest, const setup::RunNote& now,
+                     const setup::Launch& launch, const std::string& output) {
   return is_begun_by(newest, launch) ||
          (is_unfinished_overwriter(newest, output) && is_same_command(newest, now, output));
 }
 
-ResumePlan plan_of(const config::RunConfig& config, const RunNote& now,
-                   const model::CausalLmImpl& model, const Launch& launch, const track::Say& say) {
+ResumePlan plan_of(const config::RunConfig& config, const setup::RunNote& now,
+                   const model::CausalLmImpl& model, const setup::Launch& launch,
+                   const track::Say& say) {
   const std::string& resume = config.checkpoint.resume;
-  const Checkpoints own(config.train.output);
+  const setup::Checkpoints own(config.train.output);
   const auto newest = newest_note(newest_first(own));
   const bool overwrites = resume == "overwrite";
   const bool goes_on =
@@ -238,16 +245,16 @@ ResumePlan plan_from_json(const json& source) {
 
 }  // namespace
 
-ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
-                       const model::CausalLmImpl& model, const Launch& launch, sherd::World& world,
-                       const track::Say& say) {
-  const std::string text =
-      from_rank_0(world, [&] { return to_json(plan_of(config, now, model, launch, say)).dump(); });
+ResumePlan plan_resume(const config::RunConfig& config, const setup::RunNote& now,
+                       const model::CausalLmImpl& model, const setup::Launch& launch,
+                       sherd::World& world, const track::Say& say) {
+  const std::string text = setup::from_rank_0(
+      world, [&] { return to_json(plan_of(config, now, model, launch, say)).dump(); });
   return plan_from_json(json::parse(text));
 }
 
 std::optional<std::string> likely_start(const config::RunConfig& config) {
-  const Checkpoints own(config.train.output);
+  const setup::Checkpoints own(config.train.output);
   const auto steps = own.complete_steps();
   if (config.checkpoint.resume == "auto" && !steps.empty()) {
     return own.folder_of(steps.back()).string();
@@ -257,18 +264,18 @@ std::optional<std::string> likely_start(const config::RunConfig& config) {
   return is_path || !steps.empty() ? std::nullopt : std::optional(std::string());
 }
 
-std::string config_to_resume(const config::RunConfig& config, const Launch& launch) {
+std::string config_to_resume(const config::RunConfig& config, const setup::Launch& launch) {
   const std::string& resume = config.checkpoint.resume;
   if (resume == "never") {
     return "";
   }
   const bool overwrites = resume == "overwrite";
   const bool own = resume == "auto" || overwrites;
-  const auto note = newest_note(own ? newest_first(Checkpoints(config.train.output))
-                                    : checkpoints_at(resume, "checkpoint.resume"));
+  const auto note = newest_note(own ? newest_first(setup::Checkpoints(config.train.output))
+                                    : setup::checkpoints_at(resume, "checkpoint.resume"));
   const bool begins_anew = overwrites && note && !is_begun_by(*note, launch);
   return note && !begins_anew
-             ? config::to_toml(config_of(*note, own ? config.train.output : resume))
+             ? config::to_toml(setup::config_of(*note, own ? config.train.output : resume))
              : "";
 }
 
@@ -276,7 +283,7 @@ namespace {
 
 // Only after an older one has been loaded: where none can be, as on a host that lacks the folder,
 // nothing is renamed.
-void set_aside(const Checkpoints& own, std::vector<std::int64_t> damaged, std::int64_t start,
+void set_aside(const setup::Checkpoints& own, std::vector<std::int64_t> damaged, std::int64_t start,
                const track::Say& say) {
   for (const std::int64_t step : own.steps_without_manifest(start)) {
     say(fmt::format("the checkpoint in '{}' is damaged: it has no manifest.json",
@@ -291,7 +298,7 @@ void set_aside(const Checkpoints& own, std::vector<std::int64_t> damaged, std::i
 Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
                   sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
                   const track::Say& say) {
-  const Checkpoints own(config.train.output);
+  const setup::Checkpoints own(config.train.output);
   std::vector<std::int64_t> damaged;
   Candidate start;
   for (std::size_t i = 0; i < plan.candidates.size() && start.folder.empty(); ++i) {
@@ -300,7 +307,7 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
       sherd::load_checkpoint(model, optimizer, candidate.folder);
       start = candidate;
     } catch (const Error& error) {  // the same on every rank
-      if (!is_damage(error) || i + 1 == plan.candidates.size()) {
+      if (!setup::is_damage(error) || i + 1 == plan.candidates.size()) {
         throw;
       }
       say(fmt::format(
@@ -311,7 +318,7 @@ Candidate restore(const ResumePlan& plan, const config::RunConfig& config,
       }
     }
   }
-  on_rank_0(model.world(), [&] { set_aside(own, damaged, start.step, say); });
+  setup::on_rank_0(model.world(), [&] { set_aside(own, damaged, start.step, say); });
   return start;
 }
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "llm/config/run_config.h"
+#include "llm/inputs/run_data.h"
 #include "llm/model/causal_lm.h"
+#include "llm/setup/run_note.h"
 #include "llm/track/progress.h"
-#include "llm/train/run_data.h"
-#include "llm/train/run_note.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 
@@ -46,8 +46,8 @@ struct ResumePlan {
 /// A damaged checkpoint is passed over, with a line, where there is an older good one. Collective;
 /// `model` holds shapes only. Throws the same sherd::Error on every rank: InputMissing, BadData,
 /// Usage for another run's settings, model or data, CannotWrite where checkpoints would be lost.
-[[nodiscard]] ResumePlan plan_resume(const config::RunConfig& config, const RunNote& now,
-                                     const model::CausalLmImpl& model, const Launch& launch,
+[[nodiscard]] ResumePlan plan_resume(const config::RunConfig& config, const setup::RunNote& now,
+                                     const model::CausalLmImpl& model, const setup::Launch& launch,
                                      sherd::World& world, const track::Say& say);
 
 /// The folder of the checkpoint that `config` would begin at, as far as names tell; empty: at the
@@ -56,7 +56,8 @@ struct ResumePlan {
 
 /// The configuration, as TOML, of the checkpoint that `config` would continue from, as far as that
 /// is known before the data is read; empty if there is none that can be read. Not collective.
-[[nodiscard]] std::string config_to_resume(const config::RunConfig& config, const Launch& launch);
+[[nodiscard]] std::string config_to_resume(const config::RunConfig& config,
+                                           const setup::Launch& launch);
 
 /// Restores model and optimizer from the first candidate that is not damaged; a damaged one of
 /// train.output is set aside. Returns the one used, or step 0 and no folder. Collective. Throws

@@ -6,15 +6,15 @@
 #include <string>
 
 #include "llm/model/causal_lm.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/run_note.h"
 #include "llm/track/progress.h"
 #include "llm/track/trackers.h"
-#include "llm/train/agreement.h"
 #include "llm/train/flops_utilization.h"
 #include "llm/train/output_lock.h"
 #include "llm/train/resume.h"
 #include "llm/train/run_log.h"
-#include "llm/train/run_note.h"
-#include "llm/train/run_plan.h"
 #include "llm/train/start.h"
 #include "llm/train/trainer.h"
 #include "sherd/fully_shard.h"
@@ -29,9 +29,9 @@ struct Run {
   track::Progress* progress;         ///< on rank 0, else null
   std::shared_ptr<OutputLock> lock;  ///< the same
   RunInputs inputs;
-  RunNote note = {};  ///< of this run, at its start
+  setup::RunNote note = {};  ///< of this run, at its start
   ResumePlan resume = {};
-  std::optional<RunPlan> plan = {};  ///< of memory, on rank 0
+  std::optional<plan::RunPlan> plan = {};  ///< of memory, on rank 0
   std::optional<sherd::Sharded<model::CausalLm>> model = {};
   std::optional<sherd::AdamW> optimizer = {};
   std::optional<sherd::GradScaler> scaler = {};    ///< where the loss is scaled
@@ -39,7 +39,7 @@ struct Run {
   std::unique_ptr<track::Trackers> trackers = {};  ///< on rank 0
   FlopsUtilization mfu = {};                       ///< how it is taken, on rank 0
   std::unique_ptr<RunLog> log = {};                ///< on rank 0
-  KeptFailure failure = {};                        ///< of this rank, between collectives
+  setup::KeptFailure failure = {};                 ///< of this rank, between collectives
   RunOutcome outcome = {};                         ///< what the run has reached
 
   [[nodiscard]] const config::RunConfig& config() const { return inputs.config; }

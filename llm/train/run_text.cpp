@@ -17,7 +17,7 @@ namespace llm::train {
 namespace {
 
 std::string with_changes(const std::string& line, const Candidate& start) {
-  const std::string changes = changes_line(start.step, start.changes);
+  const std::string changes = setup::changes_line(start.step, start.changes);
   return changes.empty() ? line : line + "\n" + changes;
 }
 
@@ -44,7 +44,7 @@ std::string goes_on_lines(const Candidate& start) {
   return with_changes("resumes from " + start.folder, start);
 }
 
-std::string model_line(const config::RunConfig& config, const ModelShape& shape) {
+std::string model_line(const config::RunConfig& config, const setup::ModelShape& shape) {
   const bool random = config.model.init == config::Init::Random;
   return fmt::format("model: {}: {}, {} parameters{}, computed in {}, context {} tokens, {}",
                      config.model.path, shape.shapes->family(),
@@ -55,7 +55,7 @@ std::string model_line(const config::RunConfig& config, const ModelShape& shape)
                      config::word_of(config.parallel.strategy, config::strategy_words()));
 }
 
-std::string steps_line(const RunLength& length, const data::BatchShape& shape) {
+std::string steps_line(const inputs::RunLength& length, const inputs::BatchShape& shape) {
   const double epochs =
       static_cast<double>(length.total_steps) / static_cast<double>(length.steps_per_epoch);
   return fmt::format("steps: {} of {} ({:.4g} {} of {}); each rank computes {} x {} per step",

@@ -6,19 +6,21 @@
 #include <string>
 
 #include "llm/config/run_config.h"
-#include "llm/data/batch.h"
-#include "llm/train/load_model.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/run_data.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/resume.h"
-#include "llm/train/run_data.h"
 #include "llm/train/train_step.h"
 
 namespace llm::train {
 
 /// "model: models/small: llama, 134.5M parameters, float32, context 2048 tokens, full_shard"
-[[nodiscard]] std::string model_line(const config::RunConfig& config, const ModelShape& shape);
+[[nodiscard]] std::string model_line(const config::RunConfig& config,
+                                     const setup::ModelShape& shape);
 
 /// "steps: 12 of 8 samples (3 epochs of 4 steps); each rank computes 2 x 2 samples per step"
-[[nodiscard]] std::string steps_line(const RunLength& length, const data::BatchShape& shape);
+[[nodiscard]] std::string steps_line(const inputs::RunLength& length,
+                                     const inputs::BatchShape& shape);
 
 /// "memory: at least 2.1 GiB per rank between steps; 14.2 GiB available on this host"
 [[nodiscard]] std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes);

@@ -4,7 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/no_room.h"
@@ -15,7 +15,7 @@ namespace {
 
 // By its text, which is the same on all ranks: a checkpoint that is taken for another folder's
 // costs a save, no more.
-bool is_elsewhere(const Candidate& start, const Checkpoints& own) {
+bool is_elsewhere(const Candidate& start, const setup::Checkpoints& own) {
   const auto plain = [](const std::filesystem::path& path) {
     return std::filesystem::absolute(path).lexically_normal();
   };
@@ -81,7 +81,7 @@ void Saves::prune(std::int64_t newest) {
 }
 
 bool Saves::make_room() {
-  return !from_rank_0(run_.world, [&] {
+  return !setup::from_rank_0(run_.world, [&] {
             const bool made =
                 checkpoints_.make_room(run_.config().checkpoint.keep, saved_step_, kept_best());
             return std::string(made ? "made" : "");
@@ -127,7 +127,7 @@ void Saves::save(std::int64_t step) {
     run_.lock->check_folder_is_there();
     run_.log->sync();  // a checkpoint's steps are in the log
   });
-  RunNote note = run_.note;
+  setup::RunNote note = run_.note;
   note.step = step;
   if (run_.scaler) {
     note.loss_scale = run_.scaler->scale();

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "llm/train/checkpoints.h"
+#include "llm/setup/checkpoints.h"
 #include "llm/train/evaluations.h"
 #include "llm/train/interval.h"
 #include "llm/train/run.h"
@@ -49,7 +49,7 @@ class Saves {
 
   Run& run_;
   const Evaluations& evaluations_;
-  Checkpoints checkpoints_;
+  setup::Checkpoints checkpoints_;
   ActionInterval interval_;
   bool time_is_up_ = false;                // on the first rank's clock, as of the last step
   bool starts_elsewhere_;                  // at a checkpoint of another folder

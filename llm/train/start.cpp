@@ -6,20 +6,20 @@
 
 #include <fmt/core.h>
 
+#include "llm/export/export_run.h"
+#include "llm/inputs/data_options.h"
+#include "llm/plan/free_space.h"
+#include "llm/plan/plan_search.h"
+#include "llm/plan/planned_batches.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/auto_dtype.h"
+#include "llm/setup/checkpoints.h"
+#include "llm/setup/device.h"
+#include "llm/setup/load_data.h"
+#include "llm/setup/options_of_config.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/track/step_record.h"
-#include "llm/train/agreement.h"
-#include "llm/train/auto_dtype.h"
-#include "llm/train/checkpoints.h"
-#include "llm/train/data_options.h"
-#include "llm/train/device.h"
-#include "llm/train/export_run.h"
-#include "llm/train/free_space.h"
 #include "llm/train/graphed_micro_batches.h"
-#include "llm/train/load_data.h"
-#include "llm/train/options_of_config.h"
-#include "llm/train/peak_memory.h"
-#include "llm/train/plan_search.h"
-#include "llm/train/planned_batches.h"
 #include "llm/train/resume.h"
 #include "llm/train/run_text.h"
 
@@ -27,19 +27,20 @@ namespace llm::train {
 
 namespace {
 
-config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& shape,
-                                   const RunData& data, sherd::World& world,
+config::RunConfig with_micro_batch(config::RunConfig config, const setup::ModelShape& shape,
+                                   const inputs::RunData& data, sherd::World& world,
                                    const track::Say& say) {
   if (config.train.micro_batch) {
     return config;
   }
   const auto batches_of = [&](const config::RunConfig& tried) {
-    return planned_batches(data, tried, batch_shape(tried.train, world.size()));
+    return plan::planned_batches(data, tried, inputs::batch_shape(tried.train, world.size()));
   };
-  const std::string chosen = from_rank_0(world, [&] {
-    const sherd::WorkPhase planning(world, "planning the micro-batch", kLongestSilence);
-    const auto fastest = fastest_micro_batch(config, shape, hosts_of(world), batches_of);
-    say(micro_batch_line(fastest));
+  const std::string chosen = setup::from_rank_0(world, [&] {
+    const sherd::WorkPhase planning(world, "planning the micro-batch", setup::kLongestSilence);
+    const auto fastest =
+        plan::fastest_micro_batch(config, shape, plan::hosts_of(world), batches_of);
+    say(plan::micro_batch_line(fastest));
     return std::to_string(fastest.value_or(1));
   });
   config.train.micro_batch = std::stoll(chosen);
@@ -49,17 +50,19 @@ config::RunConfig with_micro_batch(config::RunConfig config, const ModelShape& s
 }  // namespace
 
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
-                           const Launch& launch) {
+                           const setup::Launch& launch) {
   config::RunConfig made = config;
-  made.precision.param_dtype = chosen_dtype(config.precision.param_dtype, gpu_of(world));
-  if (const sherd::Gpu* const gpu = gpu_of(world)) {
-    require_dtype(made.precision.param_dtype, *gpu);
+  made.precision.param_dtype =
+      setup::chosen_dtype(config.precision.param_dtype, setup::gpu_of(world));
+  if (const sherd::Gpu* const gpu = setup::gpu_of(world)) {
+    setup::require_dtype(made.precision.param_dtype, *gpu);
   }
   const bool chooses_dtype = config.precision.param_dtype == config::ParamDtype::Auto;
   if (!chooses_dtype && config.train.micro_batch) {
     return made;
   }
-  const std::string begun = from_rank_0(world, [&] { return config_to_resume(config, launch); });
+  const std::string begun =
+      setup::from_rank_0(world, [&] { return config_to_resume(config, launch); });
   if (begun.empty()) {
     return made;
   }
@@ -82,62 +85,62 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
     say(line);
   }
   const std::string& folder = resolved.model.path;
-  auto tokenizer = read_on_all_ranks(world, [&] { return load_tokenizer(folder); });
-  auto shape =
-      read_on_all_ranks(world, [&] { return model_shape(folder, {resolved.model.ignore_fields}); });
+  auto tokenizer = setup::read_on_all_ranks(world, [&] { return setup::load_tokenizer(folder); });
+  auto shape = setup::read_on_all_ranks(
+      world, [&] { return setup::model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
-  RunData data = load_run_data(resolved, tokenizer, shape, world, say, progress);
+  inputs::RunData data = setup::load_run_data(resolved, tokenizer, shape, world, say, progress);
   config::RunConfig config = track::with_progress(progress, "planning the micro-batch", [&] {
-    return with_micro_batch(with_formats(resolved, data), shape, data, world, say);
+    return with_micro_batch(inputs::with_formats(resolved, data), shape, data, world, say);
   });
-  const data::BatchShape batch = batch_shape(config.train, world.size());
+  const inputs::BatchShape batch = inputs::batch_shape(config.train, world.size());
   return {{std::move(config), std::move(tokenizer), std::move(data), batch}, std::move(shape)};
 }
 
 namespace {
 
-void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
-                          const RunLength& length) {
+void require_room_on_disk(const config::RunConfig& config, const setup::ModelShape& shape,
+                          const inputs::RunLength& length) {
   const config::CheckpointSection& policy = config.checkpoint;
-  const std::int64_t exported = export_bytes(config, shape);
+  const std::int64_t exported = exports::export_bytes(config, shape);
   if (exported == 0 && !policy.at_end && policy.every == config::Every{}) {
     return;
   }
-  const std::int64_t count = most_checkpoints(policy, length);
-  const std::int64_t each = checkpoint_bytes(shape.parameters, config.precision);
-  const std::int64_t there = Checkpoints(config.train.output).bytes();
+  const std::int64_t count = plan::most_checkpoints(policy, length);
+  const std::int64_t each = plan::checkpoint_bytes(shape.parameters, config.precision);
+  const std::int64_t there = setup::Checkpoints(config.train.output).bytes();
   const std::string what = fmt::format(
       "a checkpoint of this model takes {}; this run keeps {} on its disk at once{}{}, and needs",
       track::short_bytes(each), count == 1 ? "one" : fmt::format("up to {} of them", count),
       exported > 0 ? ", and an export of " + track::short_bytes(exported) : "",
       there > 0 ? ", of which " + track::short_bytes(there) + " are there" : "");
-  require_free_space(config.train.output,
-                     std::max<std::int64_t>(0, count * each - there) + exported, what);
+  plan::require_free_space(config.train.output,
+                           std::max<std::int64_t>(0, count * each - there) + exported, what);
 }
 
 }  // namespace
 
-void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
-                          const RunLength& length, sherd::World& world) {
-  on_all_ranks(world, [&] {
+void require_room_on_disk(const config::RunConfig& config, const setup::ModelShape& shape,
+                          const inputs::RunLength& length, sherd::World& world) {
+  setup::on_all_ranks(world, [&] {
     if (world.rank() == 0) {
       require_room_on_disk(config, shape, length);
     }
   });
 }
 
-void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
-                  sherd::World& world, const track::Say& say) {
+void require_room(const config::RunConfig& config, const setup::ModelShape& shape,
+                  const inputs::RunLength& length, sherd::World& world, const track::Say& say) {
   require_room_on_disk(config, shape, length, world);
-  on_all_ranks(world, [&] {
+  setup::on_all_ranks(world, [&] {
     const int ranks = world.local_size();
     const std::int64_t bytes =
-        least_rank_bytes(shape.parameters, state_shards(config, world), config);
-    const sherd::Gpu* const gpu = gpu_of(world);
+        plan::least_rank_bytes(shape.parameters, setup::state_shards(config, world), config);
+    const sherd::Gpu* const gpu = setup::gpu_of(world);
     const std::int64_t available =
-        gpu != nullptr ? gpu->memory_bytes * ranks : available_memory_bytes(ranks);
+        gpu != nullptr ? gpu->memory_bytes * ranks : setup::available_memory_bytes(ranks);
     say(memory_line(bytes, available));
-    require_memory(bytes, ranks, available);
+    plan::require_memory(bytes, ranks, available);
   });
 }
 

@@ -2,12 +2,13 @@
 // How a run begins: what is read and chosen before there is a model.
 
 #include "llm/config/run_config.h"
-#include "llm/data/batch.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/run_data.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/run_note.h"
 #include "llm/text/tokenizer.h"
 #include "llm/track/progress.h"
-#include "llm/train/load_model.h"
-#include "llm/train/run_data.h"
-#include "llm/train/run_plan.h"
 #include "sherd/world.h"
 
 namespace llm::train {
@@ -15,11 +16,11 @@ namespace llm::train {
 /// The configuration with its choices made, but for a micro-batch that the data decides: a resumed
 /// run computes as it started. Collective.
 [[nodiscard]] config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
-                                         const Launch& launch = {});
+                                         const setup::Launch& launch = {});
 
 /// What a run works on. `sherd check`, `data preview` and `watch` look at it without a run.
-struct RunInputs : OpenData {
-  ModelShape model;
+struct RunInputs : inputs::OpenData {
+  setup::ModelShape model;
 };
 
 /// Reads tokenizer, shapes and data of a resolved configuration. Collective. Throws the same
@@ -30,12 +31,12 @@ struct RunInputs : OpenData {
 
 /// Checks that model and checkpoints fit, before anything is allocated. Collective. Throws
 /// sherd::Error: CannotWrite, OutOfMemory.
-void require_room(const config::RunConfig& config, const ModelShape& shape, const RunLength& length,
-                  sherd::World& world, const track::Say& say);
+void require_room(const config::RunConfig& config, const setup::ModelShape& shape,
+                  const inputs::RunLength& length, sherd::World& world, const track::Say& say);
 /// Checks the disk alone: most_checkpoints() must fit beside what is there, counting the run's
 /// earlier checkpoints, and so must the export at the end. Collective. Throws
 /// sherd::Error(CannotWrite).
-void require_room_on_disk(const config::RunConfig& config, const ModelShape& shape,
-                          const RunLength& length, sherd::World& world);
+void require_room_on_disk(const config::RunConfig& config, const setup::ModelShape& shape,
+                          const inputs::RunLength& length, sherd::World& world);
 
 }  // namespace llm::train

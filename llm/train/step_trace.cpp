@@ -43,7 +43,7 @@ std::string memory_timeline(const profiler::ProfilerResult& result, int rank) {
 }  // namespace
 
 StepTrace::StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank,
-                     c10::Device device, const DeviceLimits& limits)
+                     c10::Device device, const plan::DeviceLimits& limits)
     : steps_(steps), folder_(std::move(folder)), rank_(rank), device_(device), limits_(limits) {}
 
 // While an exception passes, a GPU may wait for a peer that is gone.
@@ -60,7 +60,7 @@ void StepTrace::begin(std::int64_t step) {
     return;
   }
   if (!recording_) {
-    recording_ = std::make_unique<ProfilerRecording>(device_, /*with_memory=*/true);
+    recording_ = std::make_unique<plan::ProfilerRecording>(device_, /*with_memory=*/true);
   }
   if (steps_.has(step)) {
     recording_->start();
@@ -92,7 +92,8 @@ std::string StepTrace::leave() {
         fmt::format("trace of steps {}: {}.json and .memory.json, for chrome://tracing",
                     config::to_text(steps_), name);
     if (device_.is_cuda()) {
-      const DeviceTable table = device_table(recorded_steps(*result), recorded_, limits_);
+      const plan::DeviceTable table =
+          plan::device_table(plan::recorded_steps(*result), recorded_, limits_);
       lines += fmt::format("\n{}", fmt::join(lines_of(table), "\n"));
     }
     return lines;

@@ -9,7 +9,7 @@
 #include <c10/core/Device.h>
 
 #include "llm/config/measures.h"
-#include "llm/train/profiler_recording.h"
+#include "llm/plan/profiler_recording.h"
 
 namespace at {
 struct RecordFunction;
@@ -25,7 +25,7 @@ class StepTrace {
   /// The last of `steps` writes the files into `folder`. `device`: of the rank; `limits`: its own,
   /// for the table of a GPU's time.
   StepTrace(const config::StepSpan& steps, std::filesystem::path folder, int rank,
-            c10::Device device, const DeviceLimits& limits);
+            c10::Device device, const plan::DeviceLimits& limits);
   /// Writes what was recorded so far; of a GPU not while an exception passes.
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
@@ -44,10 +44,10 @@ class StepTrace {
   std::filesystem::path folder_;
   int rank_;
   c10::Device device_;
-  DeviceLimits limits_;
-  std::unique_ptr<ProfilerRecording> recording_;  // from the step before the first on
-  std::unique_ptr<at::RecordFunction> step_;      // the one that is made now
-  int recorded_ = 0;                              // steps
+  plan::DeviceLimits limits_;
+  std::unique_ptr<plan::ProfilerRecording> recording_;  // from the step before the first on
+  std::unique_ptr<at::RecordFunction> step_;            // the one that is made now
+  int recorded_ = 0;                                    // steps
 };
 
 }  // namespace llm::train

@@ -12,7 +12,7 @@
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 
-#include "llm/eval/batch_tensors.h"
+#include "llm/setup/batch_tensors.h"
 #include "llm/train/first_gradient.h"
 #include "sherd/error.h"
 
@@ -21,9 +21,9 @@ namespace llm::train {
 namespace {
 
 // forward() and backward() are seen by LibTorch's profilers under these names.
-at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const data::Batch& batch) {
+at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& batch) {
   RECORD_USER_SCOPE("forward");
-  return eval::loss_sum(model, eval::to_tensors(batch));
+  return setup::loss_sum(model, setup::to_tensors(batch));
 }
 
 // `gradient`: of the loss; undefined: 1.
@@ -37,7 +37,7 @@ at::Tensor gradient_of(const at::Tensor& loss, const StepPlan& plan) {
                                                    : first_gradient(loss, plan.left_out);
 }
 
-std::int64_t attended_pairs(const data::Batch& batch) {
+std::int64_t attended_pairs(const inputs::Batch& batch) {
   std::int64_t pairs = 0;
   for (std::int64_t i = 0; i < batch.samples(); ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -48,10 +48,10 @@ std::int64_t attended_pairs(const data::Batch& batch) {
 }
 
 // What all ranks must know before the step: how many tokens it has, and whether it is to be.
-StepOutcome count(sherd::World& world, const std::vector<data::Batch>& micro_batches,
+StepOutcome count(sherd::World& world, const std::vector<inputs::Batch>& micro_batches,
                   bool stop_here) {
   double totals[] = {0, 0, 0, 0, stop_here ? 1.0 : 0.0};
-  for (const data::Batch& batch : micro_batches) {
+  for (const inputs::Batch& batch : micro_batches) {
     totals[0] += static_cast<double>(batch.tokens());
     totals[1] += static_cast<double>(batch.supervised_tokens);
     totals[2] += static_cast<double>(batch.samples());
@@ -150,11 +150,12 @@ StepOutcome LaunchedStep::read(sherd::World& world) {
 // Returns this rank's part of the loss, with its gradients computed.
 at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
                              const sherd::GradScaler* scaler,
-                             const std::vector<data::Batch>& micro_batches, const StepPlan& plan) {
+                             const std::vector<inputs::Batch>& micro_batches,
+                             const StepPlan& plan) {
   const auto supervised = static_cast<double>(outcome_.supervised_tokens);
   // Read once: each look at a loss would make the host wait for a GPU.
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
-  for (const data::Batch& batch : micro_batches) {
+  for (const inputs::Batch& batch : micro_batches) {
     if (plan.graphs != nullptr) {
       sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out));
       clock_.mark(Phase::Backward);  // with the forward, which is in the same graph
@@ -215,7 +216,7 @@ void LaunchedStep::update(sherd::AdamW& optimizer, sherd::GradScaler* scaler) {
 }
 
 LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                         sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                         sherd::GradScaler* scaler, const std::vector<inputs::Batch>& micro_batches,
                          const StepPlan& plan, std::optional<StepClock> clock) {
   LaunchedStep step(count(model.world(), micro_batches, plan.stop_here), plan,
                     clock ? std::move(*clock) : StepClock(model.world().device()));
@@ -250,7 +251,7 @@ LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& o
 }
 
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                       sherd::GradScaler* scaler, const std::vector<inputs::Batch>& micro_batches,
                        const StepPlan& plan) {
   return launch_step(model, optimizer, scaler, micro_batches, plan).read(model.world());
 }

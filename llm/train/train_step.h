@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "llm/data/batch.h"
+#include "llm/inputs/batch.h"
 #include "llm/model/causal_lm.h"
 #include "llm/train/graphed_micro_batches.h"
 #include "llm/train/step_clock.h"
@@ -74,10 +74,10 @@ class LaunchedStep {
 
  private:
   friend LaunchedStep launch_step(sherd::Sharded<model::CausalLm>&, sherd::AdamW&,
-                                  sherd::GradScaler*, const std::vector<data::Batch>&,
+                                  sherd::GradScaler*, const std::vector<inputs::Batch>&,
                                   const StepPlan&, std::optional<StepClock>);
   at::Tensor run(sherd::Sharded<model::CausalLm>& model, const sherd::GradScaler* scaler,
-                 const std::vector<data::Batch>& micro_batches, const StepPlan& plan);
+                 const std::vector<inputs::Batch>& micro_batches, const StepPlan& plan);
   void clip(sherd::Sharded<model::CausalLm>& model, const StepPlan& plan);
   void note_left_out(const at::Tensor& loss, const at::Tensor& found_inf,
                      const sherd::GradScaler* scaler, const StepPlan& plan);
@@ -112,12 +112,12 @@ class LaunchedStep {
 /// LaunchedStep::read() throws. With a scaler gradients throw only where no scale helps. `clock`:
 /// of the step, where it has begun before the call. Collective.
 LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                         sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                         sherd::GradScaler* scaler, const std::vector<inputs::Batch>& micro_batches,
                          const StepPlan& plan, std::optional<StepClock> clock = std::nullopt);
 
 /// launch_step(), and LaunchedStep::read() at once. Collective. Throws as they do.
 StepOutcome train_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
-                       sherd::GradScaler* scaler, const std::vector<data::Batch>& micro_batches,
+                       sherd::GradScaler* scaler, const std::vector<inputs::Batch>& micro_batches,
                        const StepPlan& plan);
 
 }  // namespace llm::train

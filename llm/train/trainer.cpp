@@ -10,24 +10,24 @@
 #include <fmt/core.h>
 
 #include "files/output.h"
+#include "llm/export/export_run.h"
+#include "llm/inputs/data_options.h"
+#include "llm/inputs/data_preview.h"
+#include "llm/plan/disk_rate.h"
+#include "llm/plan/free_space.h"
+#include "llm/plan/run_plan.h"
 #include "llm/runs/run_summary.h"
+#include "llm/setup/device.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/model_identity.h"
+#include "llm/setup/options_of_config.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/text/chat_encoder.h"
 #include "llm/track/progress.h"
-#include "llm/train/data_options.h"
-#include "llm/train/data_preview.h"
 #include "llm/train/deterministic.h"
-#include "llm/train/device.h"
-#include "llm/train/disk_rate.h"
-#include "llm/train/export_run.h"
-#include "llm/train/free_space.h"
-#include "llm/train/load_model.h"
-#include "llm/train/model_identity.h"
-#include "llm/train/options_of_config.h"
 #include "llm/train/out_of_memory.h"
 #include "llm/train/output_folder.h"
-#include "llm/train/peak_memory.h"
 #include "llm/train/run.h"
-#include "llm/train/run_plan.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
 #include "sherd/checkpoint.h"
@@ -40,7 +40,7 @@ namespace {
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
                                         const RunHooks& hooks, const track::Say& say) {
   std::shared_ptr<OutputLock> lock;
-  on_all_ranks(world, [&] {
+  setup::on_all_ranks(world, [&] {
     if (world.rank() == 0) {
       OutputLock::OtherHosts hosts;
       hosts.say = say;
@@ -48,7 +48,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
       lock = std::make_shared<OutputLock>(config.train.output, hosts);
       try_output(config);
       remove_temporary_files(config.train.output);
-      require_place_of_export(config);
+      exports::require_place_of_export(config);
       static_cast<void>(track::Trackers(config));  // whether they can begin
       if (!lock->warning().empty()) {
         say(lock->warning());
@@ -64,12 +64,12 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
   return lock;
 }
 
-void write_plan(Run& run, const std::optional<MeasuredMemory>& measured = std::nullopt) {
+void write_plan(Run& run, const std::optional<plan::MeasuredMemory>& measured = std::nullopt) {
   const std::string& output = run.config().train.output;
-  on_all_ranks(run.world, [&] {
+  setup::on_all_ranks(run.world, [&] {
     if (run.plan) {
       if_there_is_room("plan.json", run.hooks.say, [&] {
-        sherd::files::write_file(plan_path(output), to_json(*run.plan, measured) + "\n");
+        sherd::files::write_file(plan::plan_path(output), to_json(*run.plan, measured) + "\n");
       });
     }
   });
@@ -77,11 +77,12 @@ void write_plan(Run& run, const std::optional<MeasuredMemory>& measured = std::n
 
 // What the allocator has taken it keeps, so that the end of a run shows what was needed; of a GPU
 // without what its driver takes.
-MeasuredMemory measured_memory(Run& run) {
-  MeasuredMemory measured;
+plan::MeasuredMemory measured_memory(Run& run) {
+  plan::MeasuredMemory measured;
   const c10::Device device = run.world.device();
   const std::int64_t before = run.plan && device.is_cpu() ? run.plan->constant_bytes : 0;
-  for (const std::string& bytes : run.world.all_gather(std::to_string(held_bytes_on(device)))) {
+  for (const std::string& bytes :
+       run.world.all_gather(std::to_string(setup::held_bytes_on(device)))) {
     measured.rank_peak_bytes.push_back(std::stoll(bytes) - before);
   }
   return measured;
@@ -109,7 +110,7 @@ void record_end(Run& run, track::End how, const std::string& why, const track::S
 }
 
 void record_end_together(Run& run, track::End how) {
-  on_rank_0(run.world, [&] { record_end(run, how, "", run.hooks.say); });
+  setup::on_rank_0(run.world, [&] { record_end(run, how, "", run.hooks.say); });
 }
 
 // On rank 0; null on others, which say nothing.
@@ -136,14 +137,15 @@ RunHooks told_by(track::Progress* progress, RunHooks hooks) {
 }
 
 // The configuration that all ranks were given, with its choices made.
-config::RunConfig agreed(const config::RunConfig& given, sherd::World& world, const Launch& launch,
-                         const track::Say& say) {
-  if (const std::string notice = agree_on_start(world, config::settings_in_common(given));
+config::RunConfig agreed(const config::RunConfig& given, sherd::World& world,
+                         const setup::Launch& launch, const track::Say& say) {
+  if (const std::string notice = setup::agree_on_start(world, config::settings_in_common(given));
       !notice.empty()) {
     say(notice);
   }
   config::RunConfig asked = resolved(given, world, launch);
-  on_all_ranks(world, [&] { static_cast<void>(batch_shape(asked.train, world.size())); });
+  setup::on_all_ranks(world,
+                      [&] { static_cast<void>(inputs::batch_shape(asked.train, world.size())); });
   return asked;
 }
 
@@ -161,14 +163,18 @@ void end_tracking(Run& run, track::End how) {
   }
 }
 
-RunNote note_of(const RunInputs& inputs, sherd::World& world) {
-  RunNote note = note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
-  note.model_values = model_identity(inputs.model.config, inputs.tokenizer);
-  note.isa = path_of(world);
-  if (learns_chat(inputs.config.data)) {
-    note.chat_template = read_on_all_ranks(world, [&] {  // a file, which may be gone on one rank
-      return learned_chat_of(inputs.config.data, inputs.tokenizer)->chat_template().source();
-    });
+setup::RunNote note_of(const RunInputs& inputs, sherd::World& world) {
+  setup::RunNote note =
+      setup::note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
+  note.model_values = setup::model_identity(inputs.model.config, inputs.tokenizer);
+  note.isa = setup::path_of(world);
+  if (inputs::learns_chat(inputs.config.data)) {
+    note.chat_template =
+        setup::read_on_all_ranks(world, [&] {  // a file, which may be gone on one rank
+          return inputs::learned_chat_of(inputs.config.data, inputs.tokenizer)
+              ->chat_template()
+              .source();
+        });
   }
   return note;
 }
@@ -185,19 +191,19 @@ void decide_start(Run& run) {
   const auto& candidates = run.resume.candidates;
   run.hooks.begins_at(candidates.empty() ? "" : candidates.front().folder);
   require_room(inputs.config, inputs.model, inputs.data.length, run.world, say);
-  on_rank_0(run.world, [&] {
-    const auto seconds =
-        expected_save_seconds(inputs.config.train.output,
-                              checkpoint_bytes(inputs.model.parameters, inputs.config.precision));
+  setup::on_rank_0(run.world, [&] {
+    const auto seconds = plan::expected_save_seconds(
+        inputs.config.train.output,
+        plan::checkpoint_bytes(inputs.model.parameters, inputs.config.precision));
     run.hooks.save_takes(seconds.value_or(0));
     write_bad_samples(inputs.config.train.output, inputs.data.skipped, say);
   });
   const track::Working working(run.progress, "planning memory");
-  on_rank_0(run.world, [&] {
-    const sherd::WorkPhase planning(run.world, "planning memory", kLongestSilence);
-    run.plan = plan_run(inputs.config, inputs.model, hosts_of(run.world),
-                        planned_batches(inputs.data, inputs.config, inputs.shape));
-    say(planned_line(*run.plan));
+  setup::on_rank_0(run.world, [&] {
+    const sherd::WorkPhase planning(run.world, "planning memory", setup::kLongestSilence);
+    run.plan = plan::plan_run(inputs.config, inputs.model, plan::hosts_of(run.world),
+                              plan::planned_batches(inputs.data, inputs.config, inputs.shape));
+    say(plan::planned_line(*run.plan));
   });
 }
 
@@ -207,8 +213,8 @@ void tell_model(Run& run) {
   const track::Say& say = run.hooks.say;
   if (run.world.size() > 1) {
     say("exchange between ranks: " + run.world.transport());
-    if (gpu_of(run.world) != nullptr) {
-      say(gpus_line(run.world.size(), run.world.local_size(), config.parallel));
+    if (setup::gpu_of(run.world) != nullptr) {
+      say(setup::gpus_line(run.world.size(), run.world.local_size(), config.parallel));
     }
   }
   if (const std::string transfers = run.model->offload_transfers(); !transfers.empty()) {
@@ -224,16 +230,17 @@ void tell_model(Run& run) {
 // Goes on from a checkpoint: weights, optimizer, scale of the loss, skipped steps.
 void restore_run(Run& run) {
   if (run.resume.overwrite) {
-    on_rank_0(run.world, [&] { Checkpoints(run.config().train.output).remove_all(); });
+    setup::on_rank_0(run.world,
+                     [&] { setup::Checkpoints(run.config().train.output).remove_all(); });
   }
   run.start = restore(run.resume, run.config(), *run.model, *run.optimizer, run.hooks.say);
   if (run.start.folder.empty()) {
     return;
   }
   run.hooks.say(resumed_lines(run.start, run.inputs.data.length.total_steps));
-  const RunNote then = note_from_text(
-      from_rank_0(run.world,
-                  [&] { return sherd::CheckpointManifest::read(run.start.folder).note; }),
+  const setup::RunNote then = setup::note_from_text(
+      setup::from_rank_0(run.world,
+                         [&] { return sherd::CheckpointManifest::read(run.start.folder).note; }),
       run.start.folder);
   if (run.scaler && then.loss_scale > 0) {
     run.scaler->set_scale(then.loss_scale);
@@ -246,12 +253,13 @@ void restore_run(Run& run) {
 void build_model(Run& run) {
   const track::Working loading(run.progress, "loading the model");
   const config::RunConfig& config = run.config();
-  const ModelShape& shape = run.inputs.model;
-  run.model.emplace(run.resume.candidates.empty() ? load_model(config, shape, run.world)
-                                                  : model_to_fill(config, shape, run.world));
-  run.optimizer.emplace(*run.model, adamw_options(config.optim),
-                        adamw_groups(config.optim, *shape.shapes), adamw_mode(config.precision));
-  if (scales_loss(config.precision)) {
+  const setup::ModelShape& shape = run.inputs.model;
+  run.model.emplace(run.resume.candidates.empty() ? setup::load_model(config, shape, run.world)
+                                                  : setup::model_to_fill(config, shape, run.world));
+  run.optimizer.emplace(*run.model, setup::adamw_options(config.optim),
+                        setup::adamw_groups(config.optim, *shape.shapes),
+                        setup::adamw_mode(config.precision));
+  if (setup::scales_loss(config.precision)) {
     run.scaler.emplace(*run.model);
   }
   tell_model(run);
@@ -260,7 +268,7 @@ void build_model(Run& run) {
 
 // Trackers, and the log: a resumed run keeps its lines up to the start.
 void open_log(Run& run) {
-  on_rank_0(run.world, [&] {
+  setup::on_rank_0(run.world, [&] {
     run.trackers = std::make_unique<track::Trackers>(run.config());
     run.mfu = flops_utilization(run.config(), run.inputs.model, run.world);
     if (run.mfu.peak) {
@@ -288,8 +296,8 @@ void steps_and_results(Run& run, TrainingLoop& loop) {
   }
   record_end_together(run, track::End::Finished);
   const track::Working exporting(run.progress, "exporting");
-  run.outcome.stopped = !export_run(run.config(), run.outcome.checkpoint, loop.best(), run.world,
-                                    run.hooks.stop_requested, run.hooks.say);
+  run.outcome.stopped = !exports::export_run(run.config(), run.outcome.checkpoint, loop.best(),
+                                             run.world, run.hooks.stop_requested, run.hooks.say);
 }
 
 // Records the end of a run that does not end together with the other ranks, as far as that is
@@ -323,7 +331,7 @@ void fail_to_stop(Run& run, const sherd::Error& error) {
     run.outcome.stopped = true;
     return;
   }
-  if (lost.empty() || dynamic_cast<const ReportedElsewhere*>(&error) != nullptr) {
+  if (lost.empty() || dynamic_cast<const setup::ReportedElsewhere*>(&error) != nullptr) {
     throw;
   }
   throw sherd::Error(
@@ -383,7 +391,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   auto lock = lock_output(asked, world, hooks, hooks.say);
   Run run{world, hooks, progress.get(), std::move(lock),
           open_inputs(asked, world, hooks.say, progress.get())};
-  on_rank_0(world, [&] { hooks.say(example_lines(run.inputs)); });
+  setup::on_rank_0(world, [&] { hooks.say(inputs::example_lines(run.inputs)); });
   hooks.say(steps_line(run.inputs.data.length, run.inputs.shape));
   decide_start(run);
   with_memory_advice(run.inputs, world, [&] {
@@ -394,7 +402,7 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       write_plan(run);
     }
     world.barrier();
-    on_all_ranks(world, hooks.prepared);
+    setup::on_all_ranks(world, hooks.prepared);
     starting.reset();
     carry_out(run, loop);
   });
@@ -409,14 +417,15 @@ bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks&
       open_inputs(agreed(given, world, hooks.launch, say), world, say, progress.get());
   const ResumePlan begin = plan_resume(inputs.config, note_of(inputs, world), *inputs.model.shapes,
                                        hooks.launch, world, say);
-  const std::string fits = from_rank_0(world, [&] {
+  const std::string fits = setup::from_rank_0(world, [&] {
     try_planned_output(inputs.config);
     say("configuration:\n" + config::to_toml(inputs.config));
     say(steps_line(inputs.data.length, inputs.shape));
     say(begin.candidates.empty() ? "begins at the first step"
                                  : goes_on_lines(begin.candidates.front()));
-    const RunPlan plan = plan_run(inputs.config, inputs.model, hosts_of(world),
-                                  planned_batches(inputs.data, inputs.config, inputs.shape));
+    const plan::RunPlan plan =
+        plan::plan_run(inputs.config, inputs.model, plan::hosts_of(world),
+                       plan::planned_batches(inputs.data, inputs.config, inputs.shape));
     say(to_text(plan));
     return std::string(plan.fits() ? "fits" : "");
   });

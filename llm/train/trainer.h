@@ -6,7 +6,7 @@
 #include <string>
 
 #include "llm/config/run_config.h"
-#include "llm/train/run_note.h"
+#include "llm/setup/run_note.h"
 #include "llm/train/unsaved_steps.h"
 #include "sherd/world.h"
 
@@ -44,7 +44,7 @@ struct RunHooks {
   /// or nothing for the model.
   std::function<void(const std::string& checkpoint)> begins_at =
       [](const std::string& /*checkpoint*/) {};
-  Launch launch = {};  ///< that this process belongs to
+  setup::Launch launch = {};  ///< that this process belongs to
 };
 
 struct RunOutcome {

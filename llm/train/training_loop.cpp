@@ -7,13 +7,13 @@
 
 #include <fmt/core.h>
 
+#include "llm/eval/prediction_files.h"
 #include "llm/plan/rates.h"
-#include "llm/train/device.h"
-#include "llm/train/options_of_config.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/device.h"
+#include "llm/setup/options_of_config.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/train/output_folder.h"
-#include "llm/train/peak_memory.h"
-#include "llm/train/prediction_files.h"
-#include "llm/train/run_plan.h"
 #include "llm/train/schedule.h"
 #include "llm/train/step_profile.h"
 #include "ops/attention_kernel.h"
@@ -30,30 +30,30 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-data::Loader loader_of(const Run& run) {
-  const RunData& data = run.inputs.data;
+inputs::Loader loader_of(const Run& run) {
+  const inputs::RunData& data = run.inputs.data;
   const auto seed = static_cast<std::uint64_t>(run.config().train.seed);
-  const data::Sampler sampler(data.length.rows, run.config().train.global_batch, seed);
+  const inputs::Sampler sampler(data.length.rows, run.config().train.global_batch, seed);
   return {data.training, data.rows, sampler, run.inputs.shape, run.world.rank()};
 }
 
 StepTrace trace_of(const Run& run) {
   const config::RunConfig& config = run.config();
-  const plan::Device device = hosts_of(run.world).device;
+  const plan::Device device = plan::hosts_of(run.world).device;
   return {config.log.trace_steps, std::filesystem::path(config.train.output) / "traces",
           run.world.rank(), run.world.device(),
-          limits_of(device, dtype_of(config.precision.param_dtype),
-                    plan::readable_gpu_rates(device.name))};
+          plan::limits_of(device, setup::dtype_of(config.precision.param_dtype),
+                          plan::readable_gpu_rates(device.name))};
 }
 
 Beginning beginning_of(const Run& run) {
-  const PlannedHosts hosts = hosts_of(run.world);
+  const plan::PlannedHosts hosts = plan::hosts_of(run.world);
   return {.step = run.start.step,
           .ranks = run.world.size(),
           .hosts = hosts.hosts,
           .threads = hosts.threads,
           .transport = run.world.transport(),
-          .isa = path_of(run.world),
+          .isa = setup::path_of(run.world),
           .data_sha256 = run.inputs.data.identity.sha256,
           .peak_operations_per_second =
               run.mfu.peak ? std::optional(run.mfu.peak->operations_per_second) : std::nullopt};
@@ -82,7 +82,7 @@ TrainingLoop::TrainingLoop(Run& run)
     graphs_.emplace(*run_.model, run_.scaler ? &*run_.scaler : nullptr);
   }
   run_.on_rank_0([&] {
-    remove_predictions_after(last_step_kept(run_), run_.config().train.output);
+    eval::remove_predictions_after(last_step_kept(run_), run_.config().train.output);
     if (evaluations_.is_due(run_.start.step)) {
       write_config(run_.config());
     }
@@ -153,7 +153,7 @@ TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
   StepClock clock(device);
   const double lr = learning_rate(config.optim.lr, config.schedule, number, length_.total_steps);
   run_.optimizer->set_lr(lr);
-  std::vector<data::Batch> batches;
+  std::vector<inputs::Batch> batches;
   run_.failure.keep([&] { batches = loader_.step(number - 1); });
   StepPlan plan{number, config.optim.clip_grad_norm, run_.stops_here()};
   plan.skips_non_finite = config.train.on_non_finite == config::OnNonFinite::Skip;
@@ -165,8 +165,8 @@ TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
   run_.failure.keep([&] { trace_.begin(number); });
   const StepProfile profile(StepProfile::Detail::Phases);
   const bool is_first = number == run_.start.step + 1;  // it makes what later ones use again
-  const SyncWatch watch(is_first ? config::SyncDebug::Default : config.device.sync_debug_mode,
-                        device);
+  const setup::SyncWatch watch(
+      is_first ? config::SyncDebug::Default : config.device.sync_debug_mode, device);
   PendingStep made{launch_step(*run_.model, *run_.optimizer, run_.scaler ? &*run_.scaler : nullptr,
                                batches, plan, std::move(clock)),
                    number, lr, data_wait_seconds};
@@ -197,7 +197,7 @@ bool TrainingLoop::step(std::int64_t number) {
 void TrainingLoop::agree_on_clocks(PendingStep& made) {
   const Clock::time_point now = Clock::now();
   const bool keeps_time = run_.world.rank() == 0;  // clocks differ, and all ranks must do the same
-  double largest[] = {static_cast<double>(peak_bytes_on(run_.world.device())),
+  double largest[] = {static_cast<double>(setup::peak_bytes_on(run_.world.device())),
                       made.data_wait_seconds, keeps_time && saves_.time_is_up(now) ? 1.0 : 0.0,
                       keeps_time && evaluations_.time_is_up(now) ? 1.0 : 0.0};
   run_.world.all_reduce(largest, sherd::ReduceOp::Max);

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "llm/data/loader.h"
+#include "llm/inputs/loader.h"
 #include "llm/train/evaluations.h"
 #include "llm/train/loss_watch.h"
 #include "llm/train/run.h"
@@ -73,8 +73,8 @@ class TrainingLoop {
   void say_kernels();
 
   Run& run_;
-  const RunLength& length_;
-  data::Loader loader_;
+  const inputs::RunLength& length_;
+  inputs::Loader loader_;
   Evaluations evaluations_;
   Saves saves_;
   bool has_begun_ = false;              // see begin()

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "app/large_blocks.h"
-#include "llm/train/peak_memory.h"
+#include "llm/setup/peak_memory.h"
 
 namespace app {
 namespace {
@@ -96,7 +96,7 @@ TEST_F(Allocator, ThrowsWhereThereIsNoMemory) {
 
 // The kernel maps it, and kills the process that then uses it.
 TEST_F(Allocator, RefusesMoreThanTheSystemHas) {
-  const int64_t available = llm::train::available_memory_bytes(/*local_ranks=*/1);
+  const int64_t available = llm::setup::available_memory_bytes(/*local_ranks=*/1);
   ASSERT_GT(available, 0);
   for (const int64_t bytes : {available + available / 4, 8 * available}) {
     try {

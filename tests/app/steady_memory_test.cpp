@@ -8,7 +8,7 @@
 #include "app/allocator.h"
 #include "llm/bench/bench_data.h"
 #include "llm/io/hf_config.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "tests/support/temp_folder.h"
 
@@ -35,7 +35,7 @@ TEST(SteadyStep, AsksTheSystemForNothing) {
     sherd::ShardOptions options;
     options.precision.param_dtype = dtype;
     auto model =
-        llm::train::random_sharded(config, sherd::Mesh::shard(sherd::World::alone()), options, 1);
+        llm::setup::random_sharded(config, sherd::Mesh::shard(sherd::World::alone()), options, 1);
     sherd::AdamW optimizer(model);
     const auto step = [&](std::int64_t number) {
       const auto batch = llm::bench::bench_batch({"", 8192, 512, 512, 1}, number, 1);

@@ -12,8 +12,8 @@
 #include "app/allocator.h"
 #include "llm/io/hf_config.h"
 #include "llm/plan/memory_plan.h"
-#include "llm/train/load_model.h"
-#include "llm/train/tiny_step.h"
+#include "llm/plan/tiny_step.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/products.h"
@@ -50,12 +50,12 @@ double own_resident_bytes() {
   return 0;
 }
 
-llm::data::Batch sample_of(std::int64_t length, std::mt19937_64& random) {
+llm::inputs::Batch sample_of(std::int64_t length, std::mt19937_64& random) {
   std::uniform_int_distribution<std::int64_t> ids(0, kVocabulary - 1);
-  llm::data::Batch batch;
+  llm::inputs::Batch batch;
   for (std::int64_t i = 0; i < length; ++i) {
     batch.input_ids.push_back(ids(random));
-    batch.labels.push_back(i == 0 ? llm::data::kUnsupervised : batch.input_ids.back());
+    batch.labels.push_back(i == 0 ? llm::inputs::kUnsupervised : batch.input_ids.back());
   }
   batch.bounds.push_back(length);
   batch.supervised_tokens = length - 1;
@@ -76,12 +76,12 @@ double planned_bytes(const llm::io::HfConfig& config, const sherd::ShardOptions&
 
 void train(const llm::io::HfConfig& config, const sherd::ShardOptions& options) {
   auto model =
-      llm::train::random_sharded(config, sherd::Mesh::shard(sherd::World::alone()), options, 1);
+      llm::setup::random_sharded(config, sherd::Mesh::shard(sherd::World::alone()), options, 1);
   sherd::AdamW optimizer(model);
   std::mt19937_64 random(1);
   std::uniform_int_distribution<std::int64_t> lengths(kShortest, kLongest);
   for (int step = 1; step <= kSteps; ++step) {
-    std::vector<llm::data::Batch> batches;
+    std::vector<llm::inputs::Batch> batches;
     for (int i = 0; i < kMicroBatches; ++i) {
       batches.push_back(sample_of(lengths(random), random));
     }
@@ -101,7 +101,7 @@ TEST(UnequalLengths, TakeWhatIsPlannedInBfloat16) {
   sherd::ShardOptions options;
   options.precision.param_dtype = c10::kBFloat16;
   const double planned = planned_bytes(config, options);
-  static_cast<void>(llm::train::constant_bytes(config, options));
+  static_cast<void>(llm::plan::constant_bytes(config, options));
   const double before = own_resident_bytes();
   train(config, options);
   EXPECT_NEAR((own_resident_bytes() - before) / kMiB, planned / kMiB, kAllowedBytes / kMiB);

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/train/profiler_recording.h"
+#include "llm/plan/profiler_recording.h"
 #include "llm/train/step_trace.h"
 #include "tests/fake_cupti/fake_cupti.h"
 #include "tests/support/temp_folder.h"
@@ -83,31 +83,31 @@ void make_steps(int count) {
   }
 }
 
-const DeviceGroup& row(const DeviceTable& table, KernelGroup group) {
+const plan::DeviceGroup& row(const plan::DeviceTable& table, plan::KernelGroup group) {
   return *std::find_if(table.groups.begin(), table.groups.end(),
-                       [&](const DeviceGroup& one) { return one.group == group; });
+                       [&](const plan::DeviceGroup& one) { return one.group == group; });
 }
 
 TEST(DeviceProfile, HasWhatCuptiRecordsOfWholeSteps) {
-  constexpr DeviceLimits kLimits{
+  constexpr plan::DeviceLimits kLimits{
       .operations_per_second = 1e9, .bytes_per_second = 1e9, .host_bytes_per_second = 0};
   constexpr double kSeconds = kNanoseconds * 1e-9;
   PlayedDevice::waits = 0;
-  const DeviceTable table = profile_steps(kPlayed, 3, kLimits, {}, make_steps);
+  const plan::DeviceTable table = plan::profile_steps(kPlayed, 3, kLimits, {}, make_steps);
   EXPECT_EQ(PlayedDevice::waits, 2);  // before the first step and after the last
   ASSERT_EQ(table.problem, "");
   ASSERT_EQ(table.groups.size(), 5);
-  for (const DeviceGroup& one : table.groups) {
+  for (const plan::DeviceGroup& one : table.groups) {
     EXPECT_DOUBLE_EQ(one.calls, 1) << name_of(one.group);           // without the step before
     EXPECT_GE(one.seconds, 0.99 * kSeconds) << name_of(one.group);  // clocks differ a little
   }
-  const DeviceGroup& products = row(table, KernelGroup::Products);
+  const plan::DeviceGroup& products = row(table, plan::KernelGroup::Products);
   EXPECT_DOUBLE_EQ(products.operations.value(), 2 * 8 * 4 * 16);
   EXPECT_NEAR(products.share_of_limit.value(), 1024 / products.seconds / 1e9, 1e-6);
-  EXPECT_DOUBLE_EQ(row(table, KernelGroup::Norms).bytes.value(), 3 * 8 * 4 * 4);
-  EXPECT_FALSE(row(table, KernelGroup::AdamW).bytes);
-  EXPECT_DOUBLE_EQ(row(table, KernelGroup::DeviceCopies).bytes.value(), 2e6);
-  EXPECT_DOUBLE_EQ(row(table, KernelGroup::Memset).bytes.value(), 500);
+  EXPECT_DOUBLE_EQ(row(table, plan::KernelGroup::Norms).bytes.value(), 3 * 8 * 4 * 4);
+  EXPECT_FALSE(row(table, plan::KernelGroup::AdamW).bytes);
+  EXPECT_DOUBLE_EQ(row(table, plan::KernelGroup::DeviceCopies).bytes.value(), 2e6);
+  EXPECT_DOUBLE_EQ(row(table, plan::KernelGroup::Memset).bytes.value(), 500);
   EXPECT_GE(table.step_seconds, 0.99 * 5 * kSeconds);
   EXPECT_NEAR(table.sum_seconds, table.busy_seconds, 1e-9);
   EXPECT_NEAR(table.idle_seconds, table.step_seconds - table.busy_seconds, 1e-9);
@@ -139,7 +139,7 @@ TEST(DeviceProfile, IsPrintedAfterTracedStepsAndKernelsAreInTheTrace) {
 
 TEST(DeviceProfile, SaysWhyThereIsNoneWhereCuptiRefuses) {
   fake_cupti::refuse(true);
-  const DeviceTable table = profile_steps(kPlayed, 1, {}, {}, make_steps);
+  const plan::DeviceTable table = plan::profile_steps(kPlayed, 1, {}, {}, make_steps);
   fake_cupti::refuse(false);
   EXPECT_THAT(table.problem, testing::HasSubstr("NVreg_RestrictProfilingToAdminUsers"));
 }

@@ -19,7 +19,7 @@
 #include "app/threads.h"
 #include "app/train.h"
 #include "launch/rank_environment.h"
-#include "llm/train/device.h"
+#include "llm/setup/device.h"
 #include "llm/train/trainer.h"
 #include "sherd/gpus.h"
 #include "sherd/world.h"
@@ -75,7 +75,7 @@ int train_on_rank(Ranks& ranks, int rank, const World& world) {
     app::use_threads(*config.device.threads);
   }
   const Gpus none{{}, "ranks that are threads of a test compute on the CPU."};
-  static_cast<void>(llm::train::chosen_device(config.device.kind, none, world.size(),
+  static_cast<void>(llm::setup::chosen_device(config.device.kind, none, world.size(),
                                               [](const std::string& /*line*/) {}));
   return app::train_together(config, world, hooks_of(ranks, rank), dry);
 }

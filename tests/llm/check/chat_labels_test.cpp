@@ -25,7 +25,7 @@ class ChatLabels : public testing::Test, protected CheckedData {
     load();
   }
   void load() {
-    data = train::load_run_data(config, *tokenizer, *shape, world_,
+    data = setup::load_run_data(config, *tokenizer, *shape, world_,
                                 [](const std::string& /*line*/) {});
   }
   [[nodiscard]] CheckItem checked() { return labels(data, config, *tokenizer, world_); }
@@ -34,7 +34,7 @@ class ChatLabels : public testing::Test, protected CheckedData {
   CheckItem changed(std::size_t number, const Change& change) {
     std::vector<text::LabelledPrompt> prompts;
     for (std::size_t i = 0; i < data.training.size(); ++i) {
-      const data::Sample sample = data.training[i];
+      const inputs::Sample sample = data.training[i];
       prompts.push_back({{sample.ids.begin(), sample.ids.end()},
                          {sample.supervised.begin(), sample.supervised.end()}});
     }
@@ -43,7 +43,7 @@ class ChatLabels : public testing::Test, protected CheckedData {
     const auto end = std::find(begin, prompt.supervised.end(), 0);
     change(prompt, static_cast<std::size_t>(begin - prompt.supervised.begin()),
            static_cast<std::size_t>(end - prompt.supervised.begin()));
-    data.training = data::Samples(prompts);
+    data.training = inputs::Samples(prompts);
     return checked();
   }
 

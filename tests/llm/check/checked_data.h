@@ -5,10 +5,10 @@
 #include <string>
 
 #include "llm/config/run_config.h"
+#include "llm/inputs/run_data.h"
+#include "llm/setup/load_data.h"
+#include "llm/setup/load_model.h"
 #include "llm/text/tokenizer.h"
-#include "llm/train/load_data.h"
-#include "llm/train/load_model.h"
-#include "llm/train/run_data.h"
 #include "sherd/world.h"
 
 namespace llm::check {
@@ -21,16 +21,16 @@ struct CheckedData {
     config.data.max_length = 128;
     config.train.global_batch = 8;
     config.train.micro_batch = 4;
-    shape = train::model_shape(config.model.path);
-    tokenizer = train::load_tokenizer(config.model.path);
+    shape = setup::model_shape(config.model.path);
+    tokenizer = setup::load_tokenizer(config.model.path);
     sherd::World world = sherd::World::alone();
     data =
-        train::load_run_data(config, *tokenizer, *shape, world, [](const std::string& /*line*/) {});
+        setup::load_run_data(config, *tokenizer, *shape, world, [](const std::string& /*line*/) {});
   }
   config::RunConfig config;
-  std::optional<train::ModelShape> shape;
+  std::optional<setup::ModelShape> shape;
   std::optional<text::Tokenizer> tokenizer;
-  train::RunData data;
+  inputs::RunData data;
 };
 
 }  // namespace llm::check

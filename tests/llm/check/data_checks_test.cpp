@@ -18,10 +18,10 @@ namespace {
 using testing::HasSubstr;
 
 // To be changed, and made samples again.
-std::vector<text::LabelledPrompt> prompts_of(const data::Samples& samples) {
+std::vector<text::LabelledPrompt> prompts_of(const inputs::Samples& samples) {
   std::vector<text::LabelledPrompt> prompts;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const data::Sample sample = samples[i];
+    const inputs::Sample sample = samples[i];
     prompts.push_back({{sample.ids.begin(), sample.ids.end()},
                        {sample.supervised.begin(), sample.supervised.end()}});
   }
@@ -69,7 +69,7 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
   EXPECT_TRUE(labels(data, config, *tokenizer, world_).ok);
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[3].supervised.assign(prompts[3].supervised.size(), 1);
-  data.training = data::Samples(prompts);
+  data.training = inputs::Samples(prompts);
   const CheckItem item = labels(data, config, *tokenizer, world_);
   EXPECT_FALSE(item.ok);
   EXPECT_EQ(item.measured, 1);
@@ -80,7 +80,7 @@ TEST_F(DataChecks, FailWhereMoreThanTheAnswerIsSupervised) {
 TEST_F(DataChecks, FailWhereAnAnswerDoesNotStop) {
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[3].ids.back() = *tokenizer->token_to_id("<unk>");  // which is no text either
-  data.training = data::Samples(prompts);
+  data.training = inputs::Samples(prompts);
   const CheckItem item = labels(data, config, *tokenizer, world_);
   EXPECT_FALSE(item.ok);
   EXPECT_EQ(item.measured, 1);
@@ -99,8 +99,8 @@ TEST_F(DataChecks, PassWhereRecordsHaveTheirOwnSpecialTokensAndASeparator) {
   config.data.train = {{.path = folder.path() / "own.jsonl"}};
   config.data.separator = "\n# ";
   data =
-      train::load_run_data(config, *tokenizer, *shape, world_, [](const std::string& /*line*/) {});
-  const data::Sample sample = data.training[0];
+      setup::load_run_data(config, *tokenizer, *shape, world_, [](const std::string& /*line*/) {});
+  const inputs::Sample sample = data.training[0];
   EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), 1), 1);
   EXPECT_EQ(std::count(sample.ids.begin(), sample.ids.end(), 2), 1);
   const CheckItem item = labels(data, config, *tokenizer, world_);
@@ -114,7 +114,7 @@ TEST_F(DataChecks, FailWhereLessThanTheAnswerIsSupervised) {
   };
   prompts[2].supervised.back() = 0;
   *first_of(prompts[5].supervised) = 0;
-  data.training = data::Samples(prompts);
+  data.training = inputs::Samples(prompts);
   EXPECT_EQ(labels(data, config, *tokenizer, world_).measured, 2);
 }
 
@@ -137,7 +137,7 @@ TEST_F(DataChecks, FailWhereASupervisedTokenHasNoneBefore) {
   EXPECT_THAT(good.message, HasSubstr(std::to_string(tokens) + " tokens of an epoch"));
   std::vector<text::LabelledPrompt> prompts = prompts_of(data.training);
   prompts[7].supervised.front() = 1;
-  data.training = data::Samples(prompts);
+  data.training = inputs::Samples(prompts);
   const CheckItem item = padding_on_two_ranks();
   EXPECT_FALSE(item.ok);
   EXPECT_THAT(item.message, HasSubstr(" are padding; "));

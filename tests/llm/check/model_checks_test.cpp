@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "sherd/checkpoint.h"
 #include "tests/llm/check/checked_data.h"
 #include "tests/support/ranks.h"
@@ -25,7 +25,7 @@ class ModelChecks : public testing::Test, protected CheckedData {
   // A model of random weights on one rank, and its optimizer.
   struct OnOneRank {
     OnOneRank(const CheckedData& of, const sherd::World& world)
-        : model(train::random_sharded(of.shape->config, sherd::Mesh::shard(world), {}, 1)),
+        : model(setup::random_sharded(of.shape->config, sherd::Mesh::shard(world), {}, 1)),
           optimizer(model) {}
     sherd::Sharded<model::CausalLm> model;
     sherd::AdamW optimizer;
@@ -34,7 +34,7 @@ class ModelChecks : public testing::Test, protected CheckedData {
     return {config, data, shape_, of.model, of.optimizer, nullptr};
   }
   // By name.
-  std::map<std::string, CheckItem> learnt(OnOneRank& of, const train::RunPlan& plan) {
+  std::map<std::string, CheckItem> learnt(OnOneRank& of, const plan::RunPlan& plan) {
     CheckedRun run = checked(of);
     std::map<std::string, CheckItem> by_name;
     for (const CheckItem& item : learns(run, plan, checkpoint())) {
@@ -46,7 +46,7 @@ class ModelChecks : public testing::Test, protected CheckedData {
   [[nodiscard]] fs::path other() const { return folder_.path() / "other"; }
 
  private:
-  data::BatchShape shape_{8, 4, 1};
+  inputs::BatchShape shape_{8, 4, 1};
   sherd::test::TempFolder folder_;
 };
 
@@ -54,10 +54,10 @@ class ModelChecks : public testing::Test, protected CheckedData {
 void check_replicas(const CheckedData& of, bool alike) {
   sherd::test::run_ranks(2, [&](const sherd::World& world) {
     const std::uint64_t seed = alike ? 0 : static_cast<std::uint64_t>(world.rank());
-    auto model = train::random_sharded(of.shape->config, sherd::Mesh::hybrid(world, 1),
+    auto model = setup::random_sharded(of.shape->config, sherd::Mesh::hybrid(world, 1),
                                        {.strategy = sherd::Strategy::HybridShard}, seed);
     sherd::AdamW optimizer(model);
-    const data::BatchShape shape{8, 4, 2};
+    const inputs::BatchShape shape{8, 4, 2};
     CheckedRun run{of.config, of.data, shape, model, optimizer, nullptr};
     const CheckItem parameters = ranks_agree_parameters(run);
     const CheckItem loss = ranks_agree_loss(run);
@@ -78,7 +78,7 @@ TEST_F(ModelChecks, FailWhereReplicasDiffer) {
 }
 
 TEST_F(ModelChecks, FailWhereARunIsSlowerThanPlannedWithMeasuredRates) {
-  train::RunPlan plan;
+  plan::RunPlan plan;
   plan.tokens_per_second = 1e15;
   plan.rates = "measured here";
   plan.time.step_seconds = 0.25;
@@ -131,7 +131,7 @@ TEST_F(ModelChecks, FailWhereWhatIsLoadedIsNotWhatWasSaved) {
 TEST_F(ModelChecks, FailWhereTheLongestMicroBatchTakesMoreThanThereIs) {
   OnOneRank of(*this, sherd::World::alone());
   CheckedRun run = checked(of);
-  train::RunPlan plan;
+  plan::RunPlan plan;
   plan.constant_bytes = std::int64_t{1} << 40;
   plan.available_bytes = 1'000'000;
   const CheckItem item = memory(run, plan, {0, 1, 2, 3});
@@ -145,7 +145,7 @@ TEST_F(ModelChecks, FailWhereTheLongestMicroBatchTakesMoreThanThereIs) {
 TEST_F(ModelChecks, FailWhereTheLongestMicroBatchTakesMoreThanPlanned) {
   OnOneRank of(*this, sherd::World::alone());
   CheckedRun run = checked(of);
-  train::RunPlan plan;
+  plan::RunPlan plan;
   plan.constant_bytes = 1'000'000;  // the program alone takes more
   const CheckItem item = memory(run, plan, {0, 1, 2, 3});
   EXPECT_FALSE(item.ok);

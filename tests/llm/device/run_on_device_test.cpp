@@ -223,8 +223,8 @@ void expect_equal(const std::vector<at::Tensor>& before, const std::vector<at::T
 // Neither the step with such a loss on one rank nor the one launched behind it updates anything.
 TEST_P(RunOnDevice, UpdatesNothingByAnInfiniteLossWithFiniteGradients) {
   const auto batch = [](std::int64_t label) {
-    return std::vector<data::Batch>{
-        {{1, 2, 3}, {data::kUnsupervised, data::kUnsupervised, label}, {0, 3}, 1}};
+    return std::vector<inputs::Batch>{
+        {{1, 2, 3}, {inputs::kUnsupervised, inputs::kUnsupervised, label}, {0, 3}, 1}};
   };
   for (const auto& [dtype, has_graphs] :
        {std::pair{at::kFloat, false}, {at::kHalf, false}, {at::kFloat, true}, {at::kHalf, true}}) {
@@ -274,8 +274,8 @@ TEST_P(RunOnDevice, SkipsAStepWithALossThatIsNotFinite) {
     sherd::AdamW optimizer(model, {.lr = 1e-2});
     const bool is_last = world.rank() == world.size() - 1;
     const auto launch = [&](std::int64_t number, std::int64_t label) {
-      const std::vector<data::Batch> batch = {
-          {{1, 2, 3}, {data::kUnsupervised, data::kUnsupervised, label}, {0, 3}, 1}};
+      const std::vector<inputs::Batch> batch = {
+          {{1, 2, 3}, {inputs::kUnsupervised, inputs::kUnsupervised, label}, {0, 3}, 1}};
       return launch_step(model, optimizer, nullptr, batch,
                          {.number = number, .clip_grad_norm = 1.0, .skips_non_finite = true});
     };
@@ -299,8 +299,8 @@ TEST_P(RunOnDevice, SkipsAStepWithALossThatIsNotFinite) {
 
 // Nor does a step with gradients that no scale helps, or the one launched behind it.
 TEST_P(RunOnDevice, UpdatesNothingByGradientsThatNoScaleHelps) {
-  const std::vector<data::Batch> batch = {
-      {{1, 2, 3}, {data::kUnsupervised, data::kUnsupervised, 3}, {0, 3}, 1}};
+  const std::vector<inputs::Batch> batch = {
+      {{1, 2, 3}, {inputs::kUnsupervised, inputs::kUnsupervised, 3}, {0, 3}, 1}};
   const auto train = [&](const sherd::World& world) {
     auto model = sherd::fully_shard(head_that_never_predicts_one(), sherd::Mesh::shard(world),
                                     {.precision = {.param_dtype = at::kHalf}});

@@ -24,7 +24,7 @@ using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
 constexpr std::size_t kSmallBlock = 64 << 10;
-const data::FileReading kSkipping = {.bad = {.skip = true, .most_skipped = 1000}};
+const FileReading kSkipping = {.bad = {.skip = true, .most_skipped = 1000}};
 
 PrepareOptions small_blocks(const fs::path& folder) {
   PrepareOptions options;
@@ -108,11 +108,9 @@ TEST(Prepare, DoesNotDependOnThreadsOrBatches) {
 TEST(Prepare, GivesTheSamplesOfTheWholeFile) {
   const TempFolder folder;
   const auto lines = folder.write("a.jsonl", many_records(9000));
-  for (const data::Limit& limit :
-       {data::Limit{}, data::Limit{4000}, data::Limit{4000, true, 3}, data::Limit{1'000'000}}) {
-    const data::DataFile file = data::read_data_file(lines, kSkipping);
-    const data::TokenizedFile expected =
-        data::tokenize(data::questions_of(file, limit), file, stories());
+  for (const Limit& limit : {Limit{}, Limit{4000}, Limit{4000, true, 3}, Limit{1'000'000}}) {
+    const DataFile file = read_data_file(lines, kSkipping);
+    const TokenizedFile expected = tokenize(questions_of(file, limit), file, stories());
     const Prepared found = prepare(open_source(lines, kSkipping, {}), stories(), {.limit = limit});
     EXPECT_EQ(found.report.sentence(), expected.report.sentence());
     ASSERT_EQ(found.store->size(), expected.samples.size());
@@ -133,11 +131,11 @@ TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
     }
     return std::string();
   };
-  for (const data::FileReading& reading :
-       {data::FileReading{}, data::FileReading{.bad = {.skip = true, .most_skipped = 5}}}) {
+  for (const FileReading& reading :
+       {FileReading{}, FileReading{.bad = {.skip = true, .most_skipped = 5}}}) {
     const std::string expected = message_of([&] {
-      static_cast<void>(data::parse_data_file(
-          data::read_data_file(lines, {config::DataFormat::Jsonl, {}, reading.bad})));
+      static_cast<void>(
+          parse_data_file(read_data_file(lines, {config::DataFormat::Jsonl, {}, reading.bad})));
     });
     EXPECT_THAT(expected, testing::HasSubstr("line 50"));
     EXPECT_EQ(message_of([&] {

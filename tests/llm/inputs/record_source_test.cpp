@@ -38,11 +38,11 @@ PrepareOptions in_folder(const fs::path& folder) {
   return options;
 }
 
-void expect_samples_of_the_whole(const fs::path& path, const data::FileReading& reading) {
+void expect_samples_of_the_whole(const fs::path& path, const FileReading& reading) {
   const TempFolder folder;
   const text::PromptEncoder encoder = chat_stories();
-  const data::DataFile file = data::read_data_file(path, reading);
-  const data::TokenizedFile whole = data::tokenize(data::questions_of(file, {}), file, encoder);
+  const DataFile file = read_data_file(path, reading);
+  const TokenizedFile whole = tokenize(questions_of(file, {}), file, encoder);
   const Source source = open_source(path, reading, {});
   EXPECT_EQ(source.file.sha256, file.sha256);
   EXPECT_EQ(source.file.note, file.note);
@@ -88,7 +88,7 @@ TEST(RecordSource, GivesTheRecordsOfEveryKind) {
 
 TEST(RecordSource, KeepsToASideOfAShare) {
   for (const char* name : {"stories-chat.jsonl", "stories-alpaca.json", "squad-32.json"}) {
-    for (const data::Side side : {data::Side::Training, data::Side::HeldOut}) {
+    for (const Side side : {Side::Training, Side::HeldOut}) {
       expect_samples_of_the_whole(kShipped / name, {.side = side, .held_out = 0.3});
     }
   }
@@ -98,7 +98,7 @@ TEST(RecordSource, KeepsToASideOfAShare) {
     const auto path = name == std::string("a.jsonl")
                           ? lines
                           : folder.write(name, R"([{"prompt": "a", "completion": "b"}])");
-    const Source source = open_source(path, {.side = data::Side::HeldOut, .held_out = 0.0001}, {});
+    const Source source = open_source(path, {.side = Side::HeldOut, .held_out = 0.0001}, {});
     expect_error([&] { static_cast<void>(prepare(source, stories(), {})); },
                  sherd::ExitCode::BadData,
                  {"data.held_out leaves none of its 1 samples to evaluate: raise it"});
@@ -111,7 +111,7 @@ TEST(RecordSource, JoinsFiles) {
   folder.write("part-2.json", R"([{"prompt": "c", "completion": "d"}, {"prompt": "no"}])");
   folder.write("part-3.json", R"([{"prompt": "e", "completion": "f"}])");
   const fs::path pattern = folder.path() / "part-*.json";
-  const data::FileReading skipping = {.bad = {.skip = true, .most_skipped = 5}};
+  const FileReading skipping = {.bad = {.skip = true, .most_skipped = 5}};
   expect_samples_of_the_whole(pattern, skipping);
   const Prepared prepared =
       prepare(open_source(pattern, skipping, {}), stories(), in_folder(folder.path() / "cache"));

@@ -19,13 +19,13 @@ namespace fs = std::filesystem;
 using sherd::test::expect_error;
 using sherd::test::TempFolder;
 
-data::TokenizedFile tokenized(const fs::path& path, const text::PromptEncoder& encoder,
-                              const data::Limit& limit = {}) {
-  const data::DataFile file = data::read_data_file(path, {.bad = {.skip = true}});
-  return data::tokenize(data::questions_of(file, limit), file, encoder);
+TokenizedFile tokenized(const fs::path& path, const text::PromptEncoder& encoder,
+                        const Limit& limit = {}) {
+  const DataFile file = read_data_file(path, {.bad = {.skip = true}});
+  return tokenize(questions_of(file, limit), file, encoder);
 }
 
-void expect_same(const data::Samples& found, const data::Samples& expected) {
+void expect_same(const Samples& found, const Samples& expected) {
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     EXPECT_THAT(found[i].ids, testing::ElementsAreArray(expected[i].ids));
@@ -39,8 +39,8 @@ void expect_same(const data::Samples& found, const data::Samples& expected) {
 TEST(TokenCache, GivesBackWhatWasWritten) {
   const TempFolder folder;
   const fs::path cache = folder.path() / "not/there/yet";
-  const data::Limit limit{7};
-  const data::TokenizedFile expected = tokenized(kQuestions, stories(200, 8), limit);
+  const Limit limit{7};
+  const TokenizedFile expected = tokenized(kQuestions, stories(200, 8), limit);
   const Source source = open_source(kQuestions, {}, {});
   const Prepared made =
       prepare(source, stories(200, 8), {.folder = cache, .limit = limit, .keeps_records = true});
@@ -50,12 +50,12 @@ TEST(TokenCache, GivesBackWhatWasWritten) {
   EXPECT_FALSE(found.was_made);
   EXPECT_EQ(made.not_kept, "");
   EXPECT_EQ(found.store->digest(), made.store->digest());
-  expect_same(data::Samples(found.store), expected.samples);
+  expect_same(Samples(found.store), expected.samples);
   EXPECT_EQ(found.report.sentence(), expected.report.sentence());
   const text::QuestionFile records = records_in(*found.store);
   ASSERT_EQ(records.questions.size(), 7U);
-  const data::DataFile file = data::read_data_file(kQuestions);
-  const text::QuestionFile questions = data::questions_of(file, limit);
+  const DataFile file = read_data_file(kQuestions);
+  const text::QuestionFile questions = questions_of(file, limit);
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(records.questions[i].id, questions.questions[i].id);
     EXPECT_EQ(records.questions[i].question, questions.questions[i].question);
@@ -85,7 +85,7 @@ TEST(TokenCache, KnowsRecordsAndHowManyWereSkipped) {
   EXPECT_FALSE(found.was_made);
   EXPECT_EQ(found.report.skipped, 1);
   ASSERT_EQ(found.skipped.size(), 1U);
-  const auto expected = data::parse_data_file(data::read_data_file(lines, {.bad = {.skip = true}}));
+  const auto expected = parse_data_file(read_data_file(lines, {.bad = {.skip = true}}));
   EXPECT_EQ(text::to_jsonl(found.skipped), text::to_jsonl(expected.skipped));
   EXPECT_EQ(found.report.sentence(), tokenized(lines, stories()).report.sentence());
   // The same store, where bad samples are refused now.
@@ -103,9 +103,9 @@ TEST(TokenCache, KnowsWhichQuestionsDidNotFit) {
   const Source source = open_source(lines, {.bad = {.skip = true}}, {});
   const Prepared found = prepare(source, tight, {.folder = folder.path() / "cache"});
   EXPECT_THAT(found.report.unfit, testing::ElementsAre(0));
-  expect_same(data::Samples(found.store), tokenized(lines, tight).samples);
-  const data::DataFile file = data::read_data_file(lines, {.bad = {.skip = true}});
-  const text::QuestionFile questions = data::questions_of(file, {}, found.report, tight);
+  expect_same(Samples(found.store), tokenized(lines, tight).samples);
+  const DataFile file = read_data_file(lines, {.bad = {.skip = true}});
+  const text::QuestionFile questions = questions_of(file, {}, found.report, tight);
   EXPECT_EQ(questions.questions[0].id, "line 2");
   EXPECT_EQ(text::to_jsonl(found.skipped), text::to_jsonl(questions.skipped));
 }
@@ -161,13 +161,13 @@ TEST(TokenCache, KeepsNothingWhereItHasNoFolder) {
   const Prepared made = prepare(open_source(kQuestions, {}, {}), stories(), {});
   EXPECT_EQ(made.not_kept, "");
   EXPECT_TRUE(made.was_made);
-  expect_same(data::Samples(made.store), tokenized(kQuestions, stories()).samples);
+  expect_same(Samples(made.store), tokenized(kQuestions, stories()).samples);
 }
 
 TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   const TempFolder folder;
   const auto key_for = [](const fs::path& path, const text::PromptEncoder& encoder,
-                          const data::Limit& limit = {}, bool keeps_records = false) {
+                          const Limit& limit = {}, bool keeps_records = false) {
     return store_key(open_source(path, {}, {}), encoder,
                      {.limit = limit, .keeps_records = keeps_records});
   };
@@ -188,12 +188,12 @@ TEST(TokenKey, ChangesWithAllThatSamplesDependOn) {
   EXPECT_NE(key_for(kQuestions, stories(512, 31)), key);
   EXPECT_NE(key_for(kQuestions, stories(), {}, true), key);
   EXPECT_NE(key_for(kQuestions, stories(), {5}), key);
-  const data::Limit drawn = {5, true, 1};
+  const Limit drawn = {5, true, 1};
   EXPECT_NE(key_for(kQuestions, stories(), drawn), key_for(kQuestions, stories(), {5}));
   EXPECT_NE(key_for(kQuestions, stories(), drawn), key_for(kQuestions, stories(), {5, true, 2}));
 
   const auto lines = folder.write("a.jsonl", R"({"p": "a", "q": "b"})");
-  const auto key_of = [&](const data::FileReading& reading) {
+  const auto key_of = [&](const FileReading& reading) {
     return store_key(open_source(lines, reading, {}), stories(), {});
   };
   const std::string of_lines = key_of({.columns = {"p", "q"}});

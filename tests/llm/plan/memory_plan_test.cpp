@@ -9,11 +9,11 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
-#include "llm/eval/batch_tensors.h"
 #include "llm/eval/generation.h"
 #include "llm/plan/memory_table.h"
 #include "llm/plan/meta_meter.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/batch_tensors.h"
+#include "llm/setup/load_model.h"
 #include "ops/as_on_gpus.h"
 #include "ops/attention.h"
 #include "ops/cpu/isa.h"
@@ -31,11 +31,11 @@ namespace {
 // Of forward and backward of a real step, LibTorch's tensors alone: the engine's buffers are not.
 std::int64_t real_peak(const PlannedRun& run) {
   auto model =
-      train::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
+      setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
   std::int64_t peak = 0;
   for (int step = 0; step < 2; ++step) {  // what is made once is there in the second
     const sherd::test::AllocatedBytes bytes;
-    eval::loss_sum(model, eval::to_tensors(real_batch())).backward();
+    setup::loss_sum(model, setup::to_tensors(real_batch())).backward();
     peak = bytes.peak();
   }
   return peak;
@@ -82,9 +82,9 @@ TEST_P(PlanOf, AStepIsWhatItTakes) {
 // Its loss, then answers where they are planned: kSupervised tokens each, none of which ends one.
 std::int64_t real_evaluation_peak(const PlannedRun& run) {
   auto model =
-      train::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
+      setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
   const at::NoGradGuard no_grad;
-  const data::Batch batch = real_batch();
+  const inputs::Batch batch = real_batch();
   std::vector<std::vector<text::TokenId>> prompts;
   for (std::int64_t sample = 0; sample < kSamples; ++sample) {
     const auto begin = batch.input_ids.begin() + batch.bounds.at(static_cast<size_t>(sample));
@@ -93,7 +93,7 @@ std::int64_t real_evaluation_peak(const PlannedRun& run) {
   std::int64_t peak = 0;
   for (int times = 0; times < 2; ++times) {  // what is made once is there in the second
     const sherd::test::AllocatedBytes bytes;
-    static_cast<void>(eval::loss_sum(model, eval::to_tensors(batch)));
+    static_cast<void>(setup::loss_sum(model, setup::to_tensors(batch)));
     if (run.evaluation->max_new_tokens > 0) {
       static_cast<void>(eval::generate(model, prompts, kSupervised, {}));
     }
@@ -127,8 +127,8 @@ TEST_P(PlanOf, LoadingAndSavingTakeNothingBesideWhatStays) {
   const PlannedRun run = planned_run(GetParam(), 1, sherd::Strategy::FullShard);
   const MemoryPlan plan = plan_memory(run);
   const sherd::Mesh mesh = sherd::Mesh::shard(sherd::World::alone());
-  auto saved = train::random_sharded(run.model, mesh, run.sharding, 1);
-  auto model = train::random_sharded(run.model, mesh, run.sharding, 2);
+  auto saved = setup::random_sharded(run.model, mesh, run.sharding, 1);
+  auto model = setup::random_sharded(run.model, mesh, run.sharding, 2);
   sherd::AdamW saved_optimizer(saved), optimizer(model);
   const std::int64_t allowance = phase(plan, "load").total_bytes / 50;
   const sherd::test::AllocatedBytes bytes;

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/bench/step_products.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 
 namespace llm::plan {
 namespace {
@@ -15,12 +15,12 @@ namespace {
 const std::string kLlama = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
 const std::string kBloom = SHERD_TEST_SOURCE_DIR "/recipes/models/small-bloom";
 
-ModelFlops flops_of(const train::ModelShape& shape) {
+ModelFlops flops_of(const setup::ModelShape& shape) {
   return model_flops(*shape.shapes, shape.config.shape);
 }
 
 TEST(ModelFlops, AreSixForAWeightAndToken) {
-  const ModelFlops flops = flops_of(train::model_shape(kLlama));
+  const ModelFlops flops = flops_of(setup::model_shape(kLlama));
   // Of five layers: query and output, key and value of half as many heads, three of the MLP.
   constexpr double kWeights = 5.0 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172);
   EXPECT_EQ(flops.a_token, 6 * kWeights);
@@ -32,7 +32,7 @@ TEST(ModelFlops, AreSixForAWeightAndToken) {
 
 TEST(ModelFlops, AreWhatABenchCounts) {
   for (const std::string& folder : {kLlama, kBloom}) {
-    const train::ModelShape shape = train::model_shape(folder);
+    const setup::ModelShape shape = setup::model_shape(folder);
     bench::BenchOptions options;
     options.sequence = 63;
     options.micro_batch = 2;

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "llm/data/batch.h"
-#include "llm/data/label.h"
 #include "llm/families/family.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/label.h"
 #include "llm/plan/memory_plan.h"
 #include "llm/plan/meta_run.h"
 
@@ -48,12 +48,12 @@ inline const PhasePlan& phase(const MemoryPlan& plan, const std::string& name) {
                        [&](const PhasePlan& one) { return one.name == name; });
 }
 
-inline data::Batch real_batch() {
-  data::Batch batch;
+inline inputs::Batch real_batch() {
+  inputs::Batch batch;
   for (std::int64_t sample = 0; sample < kSamples; ++sample) {
     for (std::int64_t t = 0; t < kSample; ++t) {
       batch.input_ids.push_back(t);
-      batch.labels.push_back(t < kSample - kSupervised ? data::kUnsupervised : t);
+      batch.labels.push_back(t < kSample - kSupervised ? inputs::kUnsupervised : t);
     }
     batch.bounds.push_back(kSample * (sample + 1));
   }

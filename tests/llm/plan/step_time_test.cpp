@@ -7,11 +7,11 @@
 
 #include <gtest/gtest.h>
 
-#include "llm/eval/batch_tensors.h"
 #include "llm/plan/moved_bytes.h"
 #include "llm/plan/operator_watch.h"
-#include "llm/train/load_model.h"
-#include "llm/train/run_plan.h"
+#include "llm/plan/run_plan.h"
+#include "llm/setup/batch_tensors.h"
+#include "llm/setup/load_model.h"
 #include "tests/llm/plan/small_runs.h"
 
 namespace llm::plan {
@@ -39,11 +39,11 @@ TEST(OperatorWatch, SeesOnMetaWhatIsComputed) {
     const PlannedRun run = planned_run(family, 1, sherd::Strategy::FullShard);
     const model::CausalLm module = meta_module(run);
     auto on_meta = meta_model(module, run);
-    auto real = train::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()),
+    auto real = setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()),
                                       run.sharding, 1);
     const auto planned = amounts_of([&] { loss_of(on_meta, run.micro_batches[0]).backward(); });
     const auto computed =
-        amounts_of([&] { eval::loss_sum(real, eval::to_tensors(real_batch())).backward(); });
+        amounts_of([&] { setup::loss_sum(real, setup::to_tensors(real_batch())).backward(); });
     for (const auto& [kind, amount] : computed) {
       if (amount > 0) {
         ASSERT_TRUE(planned.contains(kind)) << kind;
@@ -155,7 +155,7 @@ PlannedRun llama_on(int ranks, std::int64_t samples, std::int64_t tokens, std::i
 }
 
 StepTime time_on(const char* name, const PlannedRun& run) {
-  const train::PathOfPlan path(run.ranks.device);
+  const PathOfPlan path(run.ranks.device);
   const Device& device = device_of_name(name);
   const int hosts = run.ranks.size / run.ranks.local_size;
   return plan_step_time(run, rates_of(device, {run.ranks.local_size, 1}),
@@ -171,7 +171,7 @@ struct Ceilings {
 
 double floor_seconds(const PlannedRun& run, const Ceilings& at) {
   constexpr double kProducts = 798e12, kTera = 1e12;
-  const train::PathOfPlan path(run.ranks.device);
+  const PathOfPlan path(run.ranks.device);
   auto model = meta_model(meta_module(run), run);
   double seconds = 0;
   {
@@ -364,7 +364,7 @@ TEST(StepTime, OfAlibiOnAGpuCopiesHeads) {
 TEST(StepTime, OnAGpuTakesWeightsSideBySideAtOnce) {
   const PlannedRun run = llama_on(1, 1, 128, 2);
   const auto calls_of = [&](c10::DeviceType device) {
-    const train::PathOfPlan path(device);
+    const PathOfPlan path(device);
     std::map<std::string, double> calls;
     auto model = meta_model(meta_module(run), run);
     const OperatorWatch watch([&](const OperatorCall& call) {

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 #include "llm/train/trainer.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"
@@ -59,7 +59,7 @@ void expect_one_reason(
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::Unavailable) << error.what();
       EXPECT_THAT(error.what(), testing::HasSubstr("the lamp is out"));
-      told += dynamic_cast<const ReportedElsewhere*>(&error) == nullptr ? 1 : 0;
+      told += dynamic_cast<const setup::ReportedElsewhere*>(&error) == nullptr ? 1 : 0;
     }
   });
   EXPECT_EQ(told, 1);
@@ -128,7 +128,7 @@ TEST(FailingRank, EndsAllWhereItsLogCannotBeWritten) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::StorageIo) << error.what();
       EXPECT_THAT(error.what(), testing::HasSubstr("was removed or replaced"));
-      told += dynamic_cast<const ReportedElsewhere*>(&error) == nullptr ? 1 : 0;
+      told += dynamic_cast<const setup::ReportedElsewhere*>(&error) == nullptr ? 1 : 0;
     }
   });
   EXPECT_EQ(told, 1);

@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "llm/data/dataset.h"
-#include "llm/train/load_model.h"
+#include "llm/inputs/dataset.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
 #include "ops/plain_operators.h"
@@ -31,22 +31,22 @@ std::string stories() {
   return sherd::test::data_folder() / "stories260k-hf";
 }
 
-const data::Dataset& questions() {
-  static const data::Dataset dataset = [] {
+const inputs::Dataset& questions() {
+  static const inputs::Dataset dataset = [] {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(stories()), {96, 16});
-    return data::load_dataset(SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json", encoder, {32});
+    return inputs::load_dataset(SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json", encoder, {32});
   }();
   return dataset;
 }
 
 // A rank's share of a step, as one micro-batch.
-data::Batch batch_of(int step, int ranks, int rank) {
+inputs::Batch batch_of(int step, int ranks, int rank) {
   const auto samples = static_cast<int64_t>(questions().samples.size());
   std::vector<int64_t> indices;
   for (int64_t row = rank; row < kRows; row += ranks) {
     indices.push_back((step * kRows + row) % samples);
   }
-  return data::collate(questions().samples, indices);
+  return inputs::collate(questions().samples, indices);
 }
 
 std::vector<double> losses_of(int ranks, bool plain) {
@@ -58,7 +58,7 @@ std::vector<double> losses_of(int ranks, bool plain) {
     }
     sherd::ShardOptions options;
     options.precision.param_dtype = c10::kBFloat16;
-    auto model = load_sharded(stories(), sherd::Mesh::shard(world), options);
+    auto model = setup::load_sharded(stories(), sherd::Mesh::shard(world), options);
     sherd::AdamW optimizer(model, {.lr = 2e-4});
     for (int step = 0; step < trained_steps(); ++step) {
       const StepOutcome outcome =

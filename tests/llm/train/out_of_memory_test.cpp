@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "llm/train/agreement.h"
+#include "llm/setup/agreement.h"
 
 namespace llm::train {
 namespace {
@@ -39,7 +39,7 @@ int convolve() {
     static_cast<void>(at::conv2d(at::ones({2, 16, 32, 32}), at::ones({16, 16, 3, 3})));
     return kFine;
   } catch (const std::exception& error) {
-    const bool says = says_out_of_memory(error);
+    const bool says = setup::says_out_of_memory(error);
     const bool of_one_dnn = std::string(error.what()).find("primitive") != std::string::npos;
     return !says ? kSaysOther : of_one_dnn ? kOfOneDnn : kSaysSo;
   }
@@ -70,13 +70,14 @@ TEST(OutOfMemory, IsToldByTheWordsOfOneDnnAndOfAllocators) {
     static_cast<void>(at::empty({std::int64_t{1} << 50}));
     ADD_FAILURE();
   } catch (const c10::Error& error) {
-    EXPECT_TRUE(says_out_of_memory(error)) << error.what_without_backtrace();
+    EXPECT_TRUE(setup::says_out_of_memory(error)) << error.what_without_backtrace();
   }
 }
 
 TEST(OutOfMemory, IsNotToldOfOtherFailures) {
-  EXPECT_FALSE(says_out_of_memory(std::runtime_error("could not create a primitive descriptor")));
-  EXPECT_FALSE(says_out_of_memory(
+  EXPECT_FALSE(
+      setup::says_out_of_memory(std::runtime_error("could not create a primitive descriptor")));
+  EXPECT_FALSE(setup::says_out_of_memory(
       c10::Error(c10::SourceLocation{"", "", 0}, "mat1 and mat2 shapes cannot be multiplied")));
 }
 

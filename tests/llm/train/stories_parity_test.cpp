@@ -11,12 +11,12 @@
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
-#include "llm/data/batch.h"
-#include "llm/data/dataset.h"
-#include "llm/eval/batch_tensors.h"
+#include "llm/inputs/batch.h"
+#include "llm/inputs/dataset.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
-#include "llm/train/load_model.h"
+#include "llm/setup/batch_tensors.h"
+#include "llm/setup/load_model.h"
 #include "sherd/optim.h"
 #include "tests/support/meshes.h"
 #include "tests/support/ranks.h"
@@ -36,19 +36,19 @@ struct Step {
 
 // The data of one micro-batch: `rows` samples from `first` on.
 struct Questions {
-  data::Dataset dataset;
+  inputs::Dataset dataset;
   double supervised = 0;  // tokens of all kSamples
 
   Questions() {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(kModel), {512, 32});
     const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
-    dataset = data::load_dataset(file, encoder, {kSamples});
+    dataset = inputs::load_dataset(file, encoder, {kSamples});
     supervised = static_cast<double>(dataset.report.supervised_tokens);
   }
   [[nodiscard]] model::TokenBatch micro_batch(int64_t first, int64_t rows) const {
     std::vector<int64_t> indices(static_cast<size_t>(rows));
     std::iota(indices.begin(), indices.end(), first);
-    return eval::to_tensors(data::collate(dataset.samples, indices));
+    return setup::to_tensors(inputs::collate(dataset.samples, indices));
   }
 };
 
@@ -81,7 +81,7 @@ std::vector<Step> train_sharded(const Questions& questions, int ranks, int64_t r
   std::mutex mutex;
   sherd::test::run_ranks(ranks, [&](sherd::World world) {
     auto model =
-        load_sharded(kModel, sherd::test::mesh_for(world, strategy), {.strategy = strategy});
+        setup::load_sharded(kModel, sherd::test::mesh_for(world, strategy), {.strategy = strategy});
     sherd::AdamW optimizer(model, {.lr = kLr, .weight_decay = 0.01});
     for (Step& step : steps) {
       optimizer.zero_grad();

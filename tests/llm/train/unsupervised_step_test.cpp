@@ -4,24 +4,24 @@
 
 #include <gtest/gtest.h>
 
-#include "llm/train/load_model.h"
+#include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
 #include "tests/support/test_data.h"
 
 namespace llm::train {
 namespace {
 
-data::Batch unsupervised_batch() {
-  data::Batch batch;
+inputs::Batch unsupervised_batch() {
+  inputs::Batch batch;
   batch.input_ids = {1, 5, 7};
-  batch.labels.assign(batch.input_ids.size(), data::kUnsupervised);
+  batch.labels.assign(batch.input_ids.size(), inputs::kUnsupervised);
   batch.bounds.push_back(static_cast<std::int64_t>(batch.input_ids.size()));
   return batch;
 }
 
 TEST(TrainStep, WithoutASupervisedTokenHasNoLoss) {
-  auto model = load_sharded(sherd::test::data_folder() / "stories260k-hf",
-                            sherd::Mesh::shard(sherd::World::alone()), {});
+  auto model = setup::load_sharded(sherd::test::data_folder() / "stories260k-hf",
+                                   sherd::Mesh::shard(sherd::World::alone()), {});
   sherd::AdamW optimizer(model, {});
   const StepOutcome outcome =
       train_step(model, optimizer, nullptr, {unsupervised_batch()}, {1, 1.0, false});

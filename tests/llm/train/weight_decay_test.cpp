@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "llm/train/options_of_config.h"
+#include "llm/setup/options_of_config.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "tests/llm/model/small_bloom.h"
@@ -28,7 +28,7 @@ at::Tensor loss_of_batch(model::CausalLmImpl& lm, const at::Tensor& ids, const a
 std::map<std::string, at::Tensor> after_a_step(const CausalLm& lm,
                                                const config::OptimSection& optim) {
   auto model = sherd::fully_shard(lm, sherd::Mesh::shard(sherd::World::alone()));
-  sherd::AdamW optimizer(model, adamw_options(optim), adamw_groups(optim, *lm));
+  sherd::AdamW optimizer(model, setup::adamw_options(optim), setup::adamw_groups(optim, *lm));
   const auto batch = model::make_batch({17, 5, 11}, model::kVocabulary);
   model.run(loss_of_batch, batch.ids_T, batch.labels_T, batch.documents).backward();
   optimizer.step();

@@ -1,0 +1,163 @@
+#include "llm/eval/evaluated_model.h"
+
+#include <filesystem>
+#include <functional>
+
+#include <fmt/core.h>
+
+#include "files/system_text.h"
+#include "llm/config/run_config.h"
+#include "llm/inputs/data_options.h"
+#include "llm/io/hf_config.h"
+#include "llm/io/import.h"
+#include "llm/setup/agreement.h"
+#include "llm/setup/checkpoints.h"
+#include "llm/setup/chosen_checkpoint.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/model_identity.h"
+#include "llm/setup/options_of_config.h"
+#include "llm/text/chosen_template.h"
+#include "sherd/checkpoint.h"
+#include "sherd/error.h"
+#include "sherd/safetensors.h"
+
+namespace llm::eval {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The output folder: the path itself or the one its checkpoint is in; empty if it is neither.
+fs::path run_folder_of(const fs::path& path) {
+  std::error_code ignored;
+  if (setup::is_checkpoint(path)) {
+    return fs::absolute(path / ".").parent_path().parent_path().parent_path();
+  }
+  const bool is_model = fs::exists(path / "config.json", ignored);
+  const bool is_run =
+      fs::exists(path / "checkpoints", ignored) || fs::exists(path / "config.toml", ignored);
+  return !is_model && is_run ? path : fs::path();
+}
+
+void require_checkpoint(const fs::path& run) {
+  if (setup::Checkpoints(run).complete_steps().empty()) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       fmt::format("'{}' is a run without a complete checkpoint: checkpoint.every "
+                                   "and checkpoint.at_end set when it saves",
+                                   run.string()));
+  }
+}
+
+// What load_safetensors() calls the model's parameters. Collective.
+std::function<std::string(const std::string&)> names_in(const std::string& folder,
+                                                        const model::CausalLm& shapes,
+                                                        sherd::World world) {
+  return setup::read_on_all_ranks(world, [&] {
+    return io::names_in_file(io::match_weights(*shapes, sherd::SafetensorsFolder(folder)));
+  });
+}
+
+}  // namespace
+
+EvaluatedModel find_evaluated(const std::string& path, const std::string& which) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("'{}' does not exist{}. Give a Hugging Face folder (`sherd fetch ORG/NAME` "
+                    "downloads one), a run's output folder, or a checkpoint's folder.",
+                    path, sherd::files::where_it_begins(path)));
+  }
+  const fs::path run = run_folder_of(path);
+  if (!which.empty() && (run.empty() || setup::is_checkpoint(path))) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("--checkpoint {} selects a checkpoint of a run: '{}' is {}. "
+                                   "Give a run's output folder.",
+                                   which, path, run.empty() ? "none" : "a checkpoint itself"));
+  }
+  if (run.empty()) {
+    return {.model_folder = path, .checkpoint = ""};
+  }
+  if (!setup::is_checkpoint(path)) {
+    require_checkpoint(run);
+  }
+  EvaluatedModel found;
+  const setup::IntactCheckpoint chosen = setup::checkpoint_at(path, which, "--model");
+  found.checkpoint = chosen.folder.string();
+  found.notices = chosen.notices;
+  const setup::RunNote note = setup::note_from_text(
+      sherd::CheckpointManifest::read(found.checkpoint).note, found.checkpoint);
+  found.run = setup::config_of(note, found.checkpoint);
+  const config::RunConfig& config = *found.run;
+  found.model_folder = note.model;
+  found.ignored_fields.names = config.model.ignore_fields;
+  const auto& sets = config.data.eval.empty() ? config.data.train : config.data.eval;
+  if (!sets.empty()) {
+    found.columns = inputs::reading_of(sets.front(), config.data).columns;
+  }
+  found.max_length = config.data.max_length.value_or(0);
+  found.max_answer_tokens = config.data.max_answer_tokens;
+  found.param_dtype = setup::dtype_of(config.precision.param_dtype);
+  found.model_values = note.model_values;
+  found.chat_template = note.chat_template;
+  return found;
+}
+
+void require_same_model(const EvaluatedModel& source, const setup::ModelShape& shape,
+                        const text::Tokenizer& tokenizer) {
+  const std::string changes =
+      setup::changed_model(source.model_values, setup::model_identity(shape.config, tokenizer));
+  if (!changes.empty()) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("the model folder '{}' has changed since the run '{}' began:{}\nRestore it. To "
+                    "use it as it is now, export the checkpoint with `sherd export --checkpoint {} "
+                    "--model {} --out NEW`, and give NEW.",
+                    source.model_folder, source.checkpoint, changes, source.checkpoint,
+                    source.model_folder));
+  }
+}
+
+EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
+                      const std::string& choice) {
+  if (!choice.empty()) {
+    auto asked = text::chat_template_of(choice, tokenizer.folder(), "--template");
+    if (!asked) {
+      throw sherd::Error(sherd::ExitCode::BadData,
+                         "--template model: " + text::text_without_template(tokenizer.folder()));
+    }
+    const text::ChatEncoder encoder(tokenizer, std::move(*asked), {});
+    return {std::make_shared<text::ChatEncoder>(encoder), false, encoder.stop_ids()};
+  }
+  if (source.run && inputs::learns_chat(source.run->data)) {
+    auto learned = inputs::learned_chat_of(source.run->data, tokenizer, source.chat_template);
+    auto stop_ids = learned->stop_ids();
+    return {std::move(learned), true, std::move(stop_ids)};
+  }
+  EvaluatedChat chat{nullptr, false, tokenizer.stop_ids()};
+  if (auto own = text::ChatTemplate::from_folder(tokenizer.folder())) {
+    chat.encoder =
+        std::make_shared<text::ChatEncoder>(tokenizer, std::move(*own), text::ChatOptions{});
+  }
+  return chat;
+}
+
+sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
+                                               const setup::ModelShape& shape,
+                                               const sherd::Mesh& mesh,
+                                               const sherd::ShardOptions& options) {
+  for (at::Tensor& parameter : shape.shapes->parameters()) {
+    parameter.set_requires_grad(false);  // no fp32 master, no gradient
+  }
+  if (!source.checkpoint.empty()) {
+    auto model = sherd::fully_shard(shape.shapes, mesh, options);
+    sherd::load_checkpoint(model, source.checkpoint);
+    return model;
+  }
+  const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
+  auto model = sherd::fully_shard(shape.shapes, mesh, options);
+  sherd::load_safetensors(model, source.model_folder, name_in_file);
+  return model;
+}
+
+}  // namespace llm::eval

@@ -1,0 +1,72 @@
+#pragma once
+// What `sherd eval` evaluates: a model folder, or what a run has learned.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "llm/config/run_config.h"
+#include "llm/model/causal_lm.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/run_note.h"
+#include "llm/text/chat_encoder.h"
+#include "llm/text/records.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::eval {
+
+/// A model and how it was trained: prompts are cut, and answers written, as in its run.
+struct EvaluatedModel {
+  std::string model_folder;  ///< config and tokenizer; the weights too, without a checkpoint
+  io::IgnoredFields ignored_fields = {{}, families::IgnoreBy::Flag};  ///< those of the run
+  std::string checkpoint;      ///< empty: the model folder's weights
+  text::Columns columns = {};  ///< of the run's data: evaluated first, else trained on
+  std::int64_t max_length = 0;
+  std::int64_t max_answer_tokens = 32;
+  c10::ScalarType param_dtype = c10::kFloat;
+  setup::ModelValues model_values =
+      {};  ///< of the model folder when the run began; empty: not known
+  std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
+  std::string chat_template = {};  ///< the text of the one that the run learned by; empty: none
+  std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
+};
+
+/// `path` is a Hugging Face folder, a run's output folder or a checkpoint's folder; `which` chooses
+/// among the checkpoints of a run (chosen_checkpoint()), empty: the newest intact one. Not
+/// collective. Throws sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
+[[nodiscard]] EvaluatedModel find_evaluated(const std::string& path, const std::string& which = "");
+
+/// Checks that the model folder of a run still says what it said when the run began; anything of
+/// what is no run. Not collective. Throws sherd::Error(BadData), naming what differs with both
+/// values.
+void require_same_model(const EvaluatedModel& source, const setup::ModelShape& shape,
+                        const text::Tokenizer& tokenizer);
+
+/// How a model converses.
+struct EvaluatedChat {
+  std::shared_ptr<const text::ChatEncoder> encoder;  ///< null: there is no chat template
+  bool was_learned = false;             ///< by the run: prompts are those of its training
+  std::vector<text::TokenId> stop_ids;  ///< what ends an answer
+};
+
+/// Of a run that learned conversations its template, arguments and date, and its stop token beside
+/// the tokenizer's; else the template of the model folder, rendered at the present time. `choice`,
+/// the value of --template, names another one unless it is empty. Not collective. Throws
+/// sherd::Error as text::chat_template_of() does.
+[[nodiscard]] EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
+                                    const std::string& choice = "");
+
+/// Shards `shape`, the model of source.model_folder, and loads its values. Each rank reads its own
+/// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen
+/// and have no fp32 masters. Collective. Memory: the shards, and that of sherd::load_checkpoint()
+/// or sherd::load_safetensors(). Throws sherd::Error as these do, and as io::match_weights().
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
+                                                             const setup::ModelShape& shape,
+                                                             const sherd::Mesh& mesh,
+                                                             const sherd::ShardOptions& options);
+
+}  // namespace llm::eval

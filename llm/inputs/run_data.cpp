@@ -1,0 +1,69 @@
+#include "llm/inputs/run_data.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "llm/inputs/data_options.h"
+#include "sherd/error.h"
+
+namespace llm::inputs {
+
+RunLength run_length(const config::RunConfig& config, std::int64_t rows) {
+  const std::int64_t batch = config.train.global_batch;
+  RunLength length{rows, (rows + batch - 1) / batch, 0};
+  length.total_steps =
+      config.train.max_steps.value_or(config.train.epochs * length.steps_per_epoch);
+  const std::int64_t warmup = config::warmup_steps(config.schedule.warmup, length.total_steps);
+  if (warmup > length.total_steps) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("schedule.warmup = \"{}\" is longer than the run, which has {} "
+                    "steps ({} {}, train.global_batch = {}): the learning rate "
+                    "would never be reached. Set it to at most that, or train for "
+                    "longer.",
+                    config::to_text(config::Every::steps(warmup)), length.total_steps, rows,
+                    config.data.packing == config::Packing::None ? "samples" : "rows", batch));
+  }
+  return length;
+}
+
+std::int64_t sample_length(std::int64_t asked, std::int64_t context) {
+  return asked == 0 ? context : std::min(asked, context);
+}
+
+std::string length_remark(const std::string& key, std::int64_t asked, std::int64_t context) {
+  return asked <= context
+             ? ""
+             : fmt::format("{} = {} is more than the model's context: {} tokens are used", key,
+                           asked, context);
+}
+
+text::QuestionFile questions_of_part(const RunData& data, std::size_t part,
+                                     const config::RunConfig& config,
+                                     const text::Tokenizer& tokenizer) {
+  const config::DataSet& set = config.data.train[part];
+  const DatasetReport& report = data.parts[part].report;
+  const DataFile file = read_data_file(set.path, training_reading_of(set, config.data));
+  if (file.sha256 != data.parts[part].sha256) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("'{}' has changed since it was tokenized: its SHA-256 was {} and is now {}. "
+                    "Start again.",
+                    file.name, data.parts[part].sha256, file.sha256));
+  }
+  return questions_of(file, limit_of(set, config.train), report,
+                      prompt_encoder_of(config.data, tokenizer, report.limits));
+}
+
+config::RunConfig with_formats(config::RunConfig config, const RunData& data) {
+  for (std::size_t i = 0; i < data.parts.size(); ++i) {
+    config.data.train[i].format = data.parts[i].format;
+  }
+  for (std::size_t i = 0; i < data.heldout.size(); ++i) {
+    config.data.eval[i].format = data.heldout[i].format;
+  }
+  return config;
+}
+
+}  // namespace llm::inputs

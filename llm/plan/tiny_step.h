@@ -1,0 +1,17 @@
+#pragma once
+// What a process takes before it has a model.
+
+#include <cstdint>
+
+#include "llm/io/hf_config.h"
+#include "sherd/options.h"
+
+namespace llm::plan {
+
+/// This process's proportional resident bytes once libraries have loaded and compiled what they do
+/// as they first run: trains a model of one narrow layer of the same family for a step, alone, and
+/// forgets it. Takes some hundredths of a second. Not collective.
+[[nodiscard]] std::int64_t constant_bytes(const io::HfConfig& like,
+                                          const sherd::ShardOptions& options);
+
+}  // namespace llm::plan

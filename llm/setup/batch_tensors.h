@@ -1,0 +1,22 @@
+#pragma once
+// A collated batch as tensors.
+
+#include <ATen/core/Tensor.h>
+
+#include "llm/inputs/batch.h"
+#include "llm/model/causal_lm.h"
+#include "llm/model/token_batch.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::setup {
+
+/// Copies a batch into tensors. An empty one has no token: a rank that has no sample left runs it,
+/// because it must take part in every collective.
+[[nodiscard]] model::TokenBatch to_tensors(const inputs::Batch& batch);
+
+/// CausalLmImpl::loss_sum of a sharded model: the sum over the supervised tokens of these
+/// documents. Collective, as is the backward of what it returns.
+[[nodiscard]] at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model,
+                                  const model::TokenBatch& batch);
+
+}  // namespace llm::setup

@@ -1,0 +1,79 @@
+#pragma once
+// A model folder as a sharded model.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llm/config/run_config.h"
+#include "llm/io/hf_config.h"
+#include "llm/model/causal_lm.h"
+#include "llm/text/tokenizer.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::setup {
+
+/// The tokenizer of a Hugging Face folder. Throws sherd::Error: InputMissing, also where there is
+/// no such folder; BadData.
+[[nodiscard]] text::Tokenizer load_tokenizer(const std::string& folder);
+
+/// The model of a run in shapes only, built on meta: what can be known of it before it takes
+/// memory.
+struct ModelShape {
+  io::HfConfig config;
+  model::CausalLm shapes;
+  std::int64_t parameters = 0;  ///< elements, a tied one counted once
+};
+
+/// Reads config.json and builds on meta. Throws sherd::Error as llm::io does.
+[[nodiscard]] ModelShape model_shape(const std::string& folder,
+                                     const io::IgnoredFields& ignored = {});
+
+/// The run's model in shards: the folder's weights, or random ones. Collective. Memory: the shards.
+/// Throws sherd::Error as `load_sharded`.
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config,
+                                                         const ModelShape& shape,
+                                                         const sherd::World& world);
+
+/// The same in shards whose values are not set, for a checkpoint to fill: the folder's weights are
+/// not read and need not be there. Collective. Memory: the shards.
+[[nodiscard]] sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
+                                                            const ModelShape& shape,
+                                                            const sherd::World& world);
+
+/// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
+/// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
+/// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
+                                                           const sherd::Mesh& mesh,
+                                                           const sherd::ShardOptions& options,
+                                                           const io::IgnoredFields& ignored = {});
+
+/// The same for random weights, a function of the seed, each parameter's name and its shape, and so
+/// the same on any world size: matrices from N(0, initializer_range), biases 0, norms 1.
+/// Collective. Memory: the shards.
+[[nodiscard]] sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config,
+                                                             const sherd::Mesh& mesh,
+                                                             const sherd::ShardOptions& options,
+                                                             std::uint64_t seed);
+
+/// How a run asks for the chunks that its loss takes the logits in.
+struct LossChunk {
+  std::optional<std::int64_t> tokens = std::nullopt;  ///< rows of a chunk; comes before `bytes`
+  std::optional<std::int64_t> bytes = std::nullopt;   ///< that a chunk's logits take at most
+};
+/// The rows of a chunk of logits, each of `row_bytes`. Returns `asked.tokens` if it is given. Else
+/// the most rows that fit `asked.bytes`, at least 1 and at most 8192: there, reading the head's
+/// weight and adding up its gradient once per chunk takes 6 % of a chunk's products on an H200.
+/// Without `asked.bytes`, a GPU gives 1/32 of its memory, and a CPU (`gpu_memory_bytes`
+/// is 0) takes kLossChunkTokens rows.
+[[nodiscard]] std::int64_t loss_chunk_tokens(const LossChunk& asked, std::int64_t row_bytes,
+                                             std::int64_t gpu_memory_bytes);
+
+/// Cuts the loss's logits into chunks as `asked`, or as the rank's device wants it
+/// (loss_chunk_tokens). `options`: the model's. Not collective.
+void set_loss_chunk(sherd::Sharded<model::CausalLm>& model, const sherd::ShardOptions& options,
+                    const LossChunk& asked = {});
+
+}  // namespace llm::setup

@@ -1,0 +1,140 @@
+#include "llm/setup/model_identity.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "files/sha256.h"
+
+namespace llm::setup {
+
+namespace {
+
+constexpr std::int64_t kSmallTensor = 8'192;   // elements: such a tensor is read whole
+constexpr std::int64_t kSampledBlock = 2'048;  // elements
+constexpr std::int64_t kBlocksPerTensor = 4;
+constexpr std::size_t kDigitsOfSample = 24;  // of a digest: no collision by mistake
+
+// The structured bindings of these two fail to compile when a field is added: name it then.
+void add_rope(Settings& values, const model::RopeConfig& rope) {
+  const auto& [theta, scaling] = rope;
+  values.emplace_back("config.json: rope_theta", fmt::format("{}", theta));
+  values.emplace_back("config.json: rope_type", scaling ? "llama3" : "default");
+  if (scaling) {
+    const auto& [factor, low, high, original] = *scaling;
+    values.emplace_back("config.json: rope factor", fmt::format("{}", factor));
+    values.emplace_back("config.json: rope low_freq_factor", fmt::format("{}", low));
+    values.emplace_back("config.json: rope high_freq_factor", fmt::format("{}", high));
+    values.emplace_back("config.json: rope original_max_position_embeddings",
+                        fmt::format("{}", original));
+  }
+}
+
+// Under the names that most families have for the fields.
+void add_shape(Settings& values, const model::DecoderConfig& shape) {
+  const auto& [hidden_size, feed_forward_size, layers, heads, key_heads, head_size, vocab_size,
+               context_length, norm_epsilon, initializer_range, tied_embedding, rope,
+               residual_is_normalised] = shape;
+  static_cast<void>(initializer_range);  // of weights that are not loaded
+  const auto add = [&](const char* field, const auto& value) {
+    values.emplace_back(std::string("config.json: ") + field, fmt::format("{}", value));
+  };
+  add("hidden_size", hidden_size);
+  add("intermediate_size", feed_forward_size);
+  add("num_hidden_layers", layers);
+  add("num_attention_heads", heads);
+  add("num_key_value_heads", key_heads);
+  add("head_dim", head_size);
+  add("vocab_size", vocab_size);
+  add("max_position_embeddings", context_length);
+  add("epsilon of norms", norm_epsilon);
+  add("tie_word_embeddings", tied_embedding);
+  add("apply_residual_connection_post_layernorm", residual_is_normalised);
+  if (rope) {
+    add_rope(values, *rope);
+  }
+}
+
+std::string end_token_of(const text::Tokenizer& tokenizer) {
+  if (tokenizer.stop_ids().empty()) {
+    return "none";
+  }
+  const text::TokenId id = tokenizer.end_id();
+  return fmt::format("\"{}\" (id {})",
+                     tokenizer.decode(std::vector{id}, /*skip_special_tokens=*/false), id);
+}
+
+void add_elements(sherd::files::Sha256& digest, const sherd::SafetensorsFile& file,
+                  const sherd::SafetensorsEntry& entry, std::int64_t begin, std::int64_t end) {
+  const auto bytes_per_element =
+      (entry.end_byte - entry.begin_byte) / static_cast<std::uint64_t>(entry.numel());
+  std::vector<char> bytes(static_cast<std::size_t>(end - begin) * bytes_per_element);
+  file.read_elements(entry, begin, end, entry.dtype, bytes.data());
+  digest.add(bytes.data(), bytes.size());
+}
+
+void add_tensor(sherd::files::Sha256& digest, const sherd::SafetensorsFile& file,
+                const sherd::SafetensorsEntry& entry) {
+  const std::string described =
+      fmt::format("{} {} {}\n", entry.name, entry.dtype_name, fmt::join(entry.shape, "x"));
+  digest.add(described.data(), described.size());
+  const std::int64_t numel = entry.numel();
+  if (numel == 0 || entry.dtype == at::ScalarType::Undefined) {
+    return;  // a dtype that is not read is refused where the tensor is needed
+  }
+  if (numel <= kSmallTensor) {
+    return add_elements(digest, file, entry, 0, numel);
+  }
+  for (std::int64_t i = 0; i < kBlocksPerTensor; ++i) {
+    const std::int64_t begin = i * ((numel - kSampledBlock) / (kBlocksPerTensor - 1));
+    add_elements(digest, file, entry, begin, begin + kSampledBlock);
+  }
+}
+
+}  // namespace
+
+Settings model_identity(const io::HfConfig& config, const text::Tokenizer& tokenizer) {
+  Settings values = {{"config.json: model_type", config.family->model_type}};
+  add_shape(values, config.shape);
+  values.emplace_back("tokenizer.json (SHA-256)", tokenizer.sha256());
+  values.emplace_back(
+      "the end token (tokenizer_config.json, special_tokens_map.json, generation_config.json)",
+      end_token_of(tokenizer));
+  values.emplace_back("the set of stop ids (generation_config.json, config.json)",
+                      fmt::format("{}", fmt::join(tokenizer.stop_ids(), ", ")));
+  return values;
+}
+
+Settings with_model_identity(Settings settings, const io::HfConfig& config,
+                             const text::Tokenizer& tokenizer) {
+  const Settings of_model = model_identity(config, tokenizer);
+  settings.insert(settings.end(), of_model.begin(), of_model.end());
+  return settings;
+}
+
+Settings weights_identity(const sherd::SafetensorsFolder& weights) {
+  Settings values;
+  for (const sherd::SafetensorsFile& file : weights.files()) {
+    std::vector<const sherd::SafetensorsEntry*> entries;
+    std::uint64_t bytes = 0;
+    for (const sherd::SafetensorsEntry& entry : file.entries()) {
+      entries.push_back(&entry);
+      bytes += entry.end_byte - entry.begin_byte;
+    }
+    std::sort(entries.begin(), entries.end(),
+              [](const auto* one, const auto* other) { return one->name < other->name; });
+    sherd::files::Sha256 digest;
+    for (const sherd::SafetensorsEntry* entry : entries) {
+      add_tensor(digest, file, *entry);
+    }
+    values.emplace_back(
+        std::filesystem::path(file.path()).filename().string(),
+        fmt::format("{} tensors of {} bytes with SHA-256 {}… (sampled)", entries.size(), bytes,
+                    digest.finish().substr(0, kDigitsOfSample)));
+  }
+  return values;
+}
+
+}  // namespace llm::setup

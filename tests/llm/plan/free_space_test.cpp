@@ -1,0 +1,70 @@
+// Numbers that decide whether a run begins.
+
+#include "llm/plan/free_space.h"
+
+#include "llm/setup/peak_memory.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temp_folder.h"
+
+namespace llm::plan {
+namespace {
+
+using sherd::ExitCode;
+using sherd::test::expect_error;
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(FreeSpace, OfACheckpointIsKnownBefore) {
+  config::PrecisionSection memory;
+  EXPECT_EQ(checkpoint_bytes(1000, memory), 12'000);
+  memory.moments = config::MomentsDtype::BFloat16;
+  EXPECT_EQ(checkpoint_bytes(1000, memory), 8'000);
+}
+
+TEST(FreeSpace, IsComparedWithWhatTheDiskHas) {
+  const sherd::test::TempFolder folder;
+  EXPECT_NO_THROW(require_free_space(folder.path().string(), 1, "it takes"));
+  expect_error([&] { require_free_space(folder.path().string(), kGiB << 20, "it takes"); },
+               ExitCode::CannotWrite,
+               {folder.path().string(), "it takes 1048576.0 GiB", "free", "train.output"});
+}
+
+TEST(FreeSpace, OfARunIsThatOfAllItsCheckpoints) {
+  using config::Every;
+  const inputs::RunLength length{.rows = 80, .steps_per_epoch = 10, .total_steps = 40};
+  config::CheckpointSection policy{.every = Every::steps(5), .keep = 2};
+  EXPECT_EQ(most_checkpoints(policy, length), 3);
+  policy.best = true;
+  EXPECT_EQ(most_checkpoints(policy, length), 4);
+  policy = {.every = Every::time(std::chrono::minutes(10)), .keep = 2};
+  EXPECT_EQ(most_checkpoints(policy, length), 3);
+  policy = {.every = Every::epoch(), .keep = 9};
+  EXPECT_EQ(most_checkpoints(policy, length), 5);  // one per epoch, and one at a stop
+  policy = {.every = {}, .keep = 2};
+  EXPECT_EQ(most_checkpoints(policy, length), 1);
+  EXPECT_EQ(most_checkpoints({.keep = 2}, {.rows = 8, .steps_per_epoch = 1, .total_steps = 1}), 1);
+}
+
+TEST(Memory, OfARankIsItsPartOfTheState) {
+  config::RunConfig config;
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 16'000);  // master, two moments, gradient
+  EXPECT_EQ(least_rank_bytes(1000, 4, config), 4'000);
+  config.precision.param_dtype = config::ParamDtype::BFloat16;
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
+  config.precision.master = config::MasterFormat::Split;
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 16'000);
+  config.precision.param_dtype = config::ParamDtype::Float16;  // has no halves
+  EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
+}
+
+TEST(Memory, ThatIsNotThereIsRefusedWithNumbers) {
+  EXPECT_NO_THROW(require_memory(kGiB, 2, 2 * kGiB));
+  EXPECT_NO_THROW(require_memory(kGiB, 2, 0));  // not known
+  expect_error(
+      [] { require_memory(3 * kGiB, 2, 4 * kGiB); }, ExitCode::OutOfMemory,
+      {"at least 3.0 GiB", "the 2 of this host 6.0 GiB in total", "4.0 GiB are available"});
+  EXPECT_GT(setup::available_memory_bytes(1), std::int64_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace llm::plan
