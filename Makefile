@@ -36,7 +36,7 @@ test-sanitized: setup  ## test libsherd, ops/ and launch/ under the address and 
 	cmake --build --preset asan
 	ctest --preset asan -L 'unit|ranks'
 
-test-thread-sanitized: setup  ## test the parts without LibTorch (launch/, files/, llm/config, llm/text, llm/data, llm/track) under the thread sanitizer
+test-thread-sanitized: setup  ## test the parts without LibTorch (launch/, files/, llm/config, llm/text, llm/inputs, llm/track) under the thread sanitizer
 	cmake --preset tsan
 	cmake --build --preset tsan
 	ctest --preset tsan

@@ -135,7 +135,7 @@ nlohmann::ordered_json to_json(const BenchResult& result, const BenchFlags& flag
                {"losses", result.losses},
                {"grad_norms", result.grad_norms}});
   if (result.device_time) {
-    line.update(llm::train::json_of(*result.device_time));
+    line.update(llm::plan::json_of(*result.device_time));
   } else if (flags.profile) {
     for (const StepProfile::Entry& entry : result.operators) {
       line["operators"].push_back({{"phase", llm::train::name_of(entry.phase)},
@@ -182,7 +182,7 @@ void print_table(const BenchResult& result, const BenchFlags& flags) {
   }
   say(fmt::format("loss {:.6f} -> {:.6f}", result.losses.front(), result.losses.back()));
   if (result.device_time) {
-    for (const std::string& row : llm::train::lines_of(*result.device_time)) {
+    for (const std::string& row : llm::plan::lines_of(*result.device_time)) {
       say(row);
     }
   } else if (flags.profile) {

@@ -85,21 +85,21 @@ struct Plans {
 
 std::string json_text(const Plans& plans) {
   auto line =
-      plans.found ? llm::train::json_of(plans.run, *plans.found) : llm::train::json_of(plans.run);
+      plans.found ? llm::plan::json_of(plans.run, *plans.found) : llm::plan::json_of(plans.run);
   if (plans.scaled) {
-    line["scaling"] = llm::train::json_of(*plans.scaled);
+    line["scaling"] = llm::plan::json_of(*plans.scaled);
   }
   if (plans.beside) {
-    line["usual_estimate"] = llm::train::json_of(*plans.beside);
+    line["usual_estimate"] = llm::plan::json_of(*plans.beside);
   }
   return line.dump();
 }
 
 std::string people_text(const Plans& plans) {
   const auto text_of = [](const auto& part) {
-    return part ? "\n" + llm::train::to_text(*part) : std::string();
+    return part ? "\n" + llm::plan::to_text(*part) : std::string();
   };
-  return llm::train::to_text(plans.run) + text_of(plans.found) + text_of(plans.scaled) +
+  return llm::plan::to_text(plans.run) + text_of(plans.found) + text_of(plans.scaled) +
          text_of(plans.beside);
 }
 

@@ -39,10 +39,10 @@ std::string predictions_name(std::int64_t step, std::size_t data_file) {
 }
 
 void write_predictions(const fs::path& folder, const std::string& name,
-                       std::span<const eval::Prediction> predictions) {
-  sherd::files::write_file((folder / (name + ".json")).string(), eval::squad_json(predictions));
+                       std::span<const Prediction> predictions) {
+  sherd::files::write_file((folder / (name + ".json")).string(), squad_json(predictions));
   sherd::files::write_file((folder / (name + ".jsonl")).string(),
-                           eval::prediction_lines(predictions));
+                           prediction_lines(predictions));
 }
 
 bool is_predictions_file(const fs::path& file) {

@@ -18,7 +18,7 @@ namespace llm::eval {
 /// questions and scores, each whole or not at all. Not collective: rank 0 does it. Throws
 /// sherd::Error: CannotWrite, StorageIo.
 void write_predictions(const std::filesystem::path& folder, const std::string& name,
-                       std::span<const eval::Prediction> predictions);
+                       std::span<const Prediction> predictions);
 
 /// True for a file name that write_predictions() gives.
 [[nodiscard]] bool is_predictions_file(const std::filesystem::path& file);

@@ -6,6 +6,7 @@
 #include "llm/inputs/run_data.h"
 #include "llm/plan/run_plan.h"
 #include "llm/setup/load_model.h"
+#include "llm/setup/run_note.h"
 #include "llm/text/tokenizer.h"
 #include "llm/track/progress.h"
 #include "sherd/world.h"

@@ -11,7 +11,7 @@
 namespace llm::train {
 
 /// What the main thread is doing; `Other` is everything outside the rest.
-enum class Phase { Gather, Forward, Backward, Reduce, inputs::Clip, Optimizer, Wait, Other };
+enum class Phase { Gather, Forward, Backward, Reduce, Clip, Optimizer, Wait, Other };
 inline constexpr int kPhases = 8;
 [[nodiscard]] const char* name_of(Phase phase);
 

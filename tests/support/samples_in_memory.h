@@ -9,7 +9,7 @@
 
 #include "llm/inputs/samples.h"
 
-namespace llm::data {
+namespace llm::inputs {
 
 /// Samples side by side in flat arrays.
 class SamplesInMemory final : public inputs::SampleSource {

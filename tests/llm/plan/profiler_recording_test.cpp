@@ -4,7 +4,6 @@
 #include "llm/plan/profiler_recording.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,9 +23,7 @@
 #include "llm/plan/operator_watch.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/load_model.h"
-#include "llm/train/step_trace.h"
 #include "tests/llm/plan/small_runs.h"
-#include "tests/support/temp_folder.h"
 
 namespace llm::plan {
 namespace {
@@ -170,21 +167,6 @@ TEST(ProfilerRecording, ThatFailsSaysSoAndNothingElse) {
   next.start();
   static_cast<void>(at::ones({2}));
   EXPECT_FALSE(recorded_steps(*next.finish()).calls.empty());
-}
-
-TEST(StepTrace, ThatCannotBeRecordedEndsNoRun) {
-  const sherd::test::TempFolder folder;
-  StepTrace trace({.first = 2, .last = 3}, folder.path(), 0, c10::Device(c10::kCUDA, 0), {});
-  for (const std::int64_t step : {1, 2, 3, 4}) {  // the first prepares the profiler
-    trace.begin(step);
-    const std::string line = trace.end(step);
-    if (step == 3) {
-      EXPECT_THAT(line, testing::StartsWith("no trace of steps 2-3: "));
-    } else {
-      EXPECT_EQ(line, "") << step;
-    }
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(ProfilerRecording, IsDroppedWithoutBeingFinished) {

@@ -57,11 +57,11 @@ TEST(LearningRate, StaysWhereItIsConstant) {
 }
 
 TEST(Warmup, IsAShareOfTheRunOrSteps) {
-  EXPECT_EQ(warmup_steps({7, 0}, 100), 7);
-  EXPECT_EQ(warmup_steps({std::nullopt, 0.03}, 1000), 30);
-  EXPECT_EQ(warmup_steps({std::nullopt, 0.03}, 10), 0);
-  EXPECT_EQ(warmup_steps({std::nullopt, 0.5}, 3), 2);
-  EXPECT_EQ(warmup_steps({std::nullopt, 1}, 10), 10);
+  EXPECT_EQ(config::warmup_steps({7, 0}, 100), 7);
+  EXPECT_EQ(config::warmup_steps({std::nullopt, 0.03}, 1000), 30);
+  EXPECT_EQ(config::warmup_steps({std::nullopt, 0.03}, 10), 0);
+  EXPECT_EQ(config::warmup_steps({std::nullopt, 0.5}, 3), 2);
+  EXPECT_EQ(config::warmup_steps({std::nullopt, 1}, 10), 10);
   EXPECT_DOUBLE_EQ(learning_rate({Schedule::Constant, {std::nullopt, 0.5}, 0}, 1, 8), 2.0);
 }
 

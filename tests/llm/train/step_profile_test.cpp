@@ -1,11 +1,17 @@
 #include "llm/train/step_profile.h"
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <thread>
 
 #include <ATen/record_function.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "llm/train/step_trace.h"
+#include "tests/support/temp_folder.h"
 
 namespace llm::train {
 namespace {
@@ -47,6 +53,21 @@ TEST(StepProfile, IsNotConfusedByWhatDoesNotNest) {
   const auto seconds = profile.phase_seconds();
   EXPECT_GE(seconds.at("gather"), 0.02);
   EXPECT_LT(seconds.at("forward"), 0.02);
+}
+
+TEST(StepTrace, ThatCannotBeRecordedEndsNoRun) {
+  const sherd::test::TempFolder folder;
+  StepTrace trace({.first = 2, .last = 3}, folder.path(), 0, c10::Device(c10::kCUDA, 0), {});
+  for (const std::int64_t step : {1, 2, 3, 4}) {  // the first prepares the profiler
+    trace.begin(step);
+    const std::string line = trace.end(step);
+    if (step == 3) {
+      EXPECT_THAT(line, testing::StartsWith("no trace of steps 2-3: "));
+    } else {
+      EXPECT_EQ(line, "") << step;
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 }  // namespace
