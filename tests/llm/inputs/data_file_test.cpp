@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "files/sha256.h"
-#include "tests/llm/data/data_files.h"
+#include "tests/llm/inputs/data_files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/inputs/record_source.h"
-#include "tests/llm/data/data_files.h"
+#include "tests/llm/inputs/data_files.h"
 #include "tests/llm/inputs/stores.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"

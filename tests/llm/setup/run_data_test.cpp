@@ -10,7 +10,6 @@
 #include "llm/setup/load_data.h"
 #include "llm/setup/load_model.h"
 #include "llm/track/progress.h"
-#include "llm/train/run_text.h"
 #include "tests/llm/text/read_squad.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -23,7 +22,7 @@ using sherd::test::expect_error;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(inputs::RunLength, FollowsFromEpochsOrSteps) {
+TEST(RunLength, FollowsFromEpochsOrSteps) {
   config::RunConfig config;
   config.train.global_batch = 12;
   config.train.epochs = 2;
@@ -34,7 +33,7 @@ TEST(inputs::RunLength, FollowsFromEpochsOrSteps) {
   EXPECT_EQ(inputs::run_length(config, 32).total_steps, 5);
 }
 
-TEST(inputs::RunLength, IsNoShorterThanTheWarmUp) {
+TEST(RunLength, IsNoShorterThanTheWarmUp) {
   config::RunConfig config;
   config.train.global_batch = 12;
   config.schedule.warmup = {3, 0};
@@ -45,7 +44,7 @@ TEST(inputs::RunLength, IsNoShorterThanTheWarmUp) {
       {"schedule.warmup = \"4 steps\" is longer than the run, which has 3 steps", "32 samples"});
 }
 
-TEST(inputs::RunLength, CountsRowsWhereSamplesArePacked) {
+TEST(RunLength, CountsRowsWhereSamplesArePacked) {
   config::RunConfig config;
   config.train.global_batch = 12;
   config.data.packing = config::Packing::FirstFit;
@@ -64,7 +63,7 @@ TEST(SampleLength, IsAtMostTheContext) {
 }
 
 // Files that others replace as soon as the run says that it has read the first.
-TEST(inputs::RunData, ComesFromOneReadOfEachFile) {
+TEST(RunData, ComesFromOneReadOfEachFile) {
   const sherd::test::TempFolder folder;
   const std::filesystem::path source = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
   const auto training = folder.path() / "train.json";
@@ -103,7 +102,7 @@ TEST(inputs::RunData, ComesFromOneReadOfEachFile) {
 }
 
 // A file that takes a while, and one that is in the cache.
-TEST(inputs::RunData, TellsHowMuchOfAFileIsTokenized) {
+TEST(RunData, TellsHowMuchOfAFileIsTokenized) {
   const sherd::test::TempFolder folder;
   std::string records;
   for (int i = 0; i < 20'000; ++i) {
