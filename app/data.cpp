@@ -17,6 +17,7 @@
 #include "app/verbs.h"
 #include "files/output.h"
 #include "llm/inputs/data_preview.h"
+#include "llm/inputs/preview_text.h"
 #include "llm/inputs/prepare.h"
 #include "llm/setup/load_data.h"
 #include "llm/train/start.h"

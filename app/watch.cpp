@@ -15,6 +15,7 @@
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/inputs/data_preview.h"
+#include "llm/inputs/preview_text.h"
 #include "llm/runs/run_view.h"
 #include "llm/text/printable.h"
 #include "llm/train/start.h"

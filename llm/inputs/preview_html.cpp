@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 
-#include "llm/inputs/data_preview.h"
 #include "llm/inputs/preview_text.h"
 #include "llm/text/printable.h"
 
