@@ -107,7 +107,7 @@ int prepare(bool json, const std::vector<std::string>& words) {
   return 0;
 }
 
-void add_prepare(CLI::App& data, int& exit_code) {
+void add_prepare(CLI::App& data, Verb& chosen) {
   CLI::App* verb = data.add_subcommand(
       "prepare", "Tokenize the data of a recipe, so that its run starts at once");
   auto json = std::make_shared<bool>(false);
@@ -118,16 +118,18 @@ void add_prepare(CLI::App& data, int& exit_code) {
       "second start continues what a first one began.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, json, &exit_code] { exit_code = prepare(*json, verb->remaining()); });
+  verb->callback([verb, json, &chosen] {
+    chosen = [json, words = verb->remaining()] { return prepare(*json, words); };
+  });
 }
 
 }  // namespace
 
-void add_data(CLI::App& program, int& exit_code) {
+void add_data(CLI::App& program, Verb& chosen) {
   CLI::App* data =
       program.add_subcommand("data", "Show or prepare the data that a run is trained on");
   data->require_subcommand(1);
-  add_prepare(*data, exit_code);
+  add_prepare(*data, chosen);
   CLI::App* verb = data->add_subcommand(
       "preview",
       "Show the first samples of a recipe as the model sees them, and figures of all samples");
@@ -144,7 +146,9 @@ void add_data(CLI::App& program, int& exit_code) {
       "as in sherd train. No weights are loaded, and the run's output is not touched.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] { exit_code = preview(*flags, verb->remaining()); });
+  verb->callback([verb, flags, &chosen] {
+    chosen = [flags, words = verb->remaining()] { return preview(*flags, words); };
+  });
 }
 
 }  // namespace app

@@ -406,7 +406,7 @@ void add_data_flags(CLI::App& verb, EvalFlags& flags) {
 
 }  // namespace
 
-void add_eval(CLI::App& program, int& exit_code) {
+void add_eval(CLI::App& program, Verb& chosen) {
   CLI::App* verb =
       program.add_subcommand("eval", "Evaluate a model on a data file: loss, exact match and F1");
   auto flags = std::make_shared<EvalFlags>();
@@ -438,15 +438,15 @@ void add_eval(CLI::App& program, int& exit_code) {
                    "predictions.jsonl with questions and scores")
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
-  verb->callback([flags, &exit_code] {
+  verb->callback([flags, &chosen] {
     take_model(flags->model);
-    const auto code = start_ranks(flags->ranks);
-    if (code) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::EndProcess);
-    exit_code = rank.run([&] { return evaluate(rank, *flags); });
+    chosen = [flags] {
+      if (const auto code = start_ranks(flags->ranks)) {
+        return *code;
+      }
+      Rank rank(OnSignal::EndProcess);
+      return rank.run([&] { return evaluate(rank, *flags); });
+    };
   });
 }
 
