@@ -153,6 +153,23 @@ TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
                sherd::ExitCode::BadData, {"array.jsonl: not JSON lines: it begins with '['"});
 }
 
+// The same bytes hold other records where tabs separate fields.
+TEST(Prepare, KeepsTablesOfOtherSeparatorsApart) {
+  const TempFolder folder;
+  const std::string bytes =
+      "prompt,completion,\tprompt\tcompletion\nOnce upon,a time,\tThe dog\truns home\n";
+  const PrepareOptions options = small_blocks(folder.path() / "cache");
+  const auto text_of = [&](const std::string& name) {
+    const Source source = open_source(folder.write(name, bytes), {}, {});
+    const Prepared found = prepare(source, stories(), options);
+    return stories().tokenizer().decode(found.store->at(0).ids);
+  };
+  EXPECT_THAT(text_of("a.csv"), testing::HasSubstr("Once upon a time"));
+  EXPECT_THAT(text_of("a.tsv"), testing::HasSubstr("The dog runs home"));
+  EXPECT_THAT(text_of("b.csv"), testing::HasSubstr("Once upon a time"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(options.folder), {}), 2);
+}
+
 // An attempt that refuses bad records leaves nothing behind that hides them from one that may skip.
 TEST(Prepare, SkipsAllBadRecordsAfterAnAttemptThatRefusedThem) {
   const TempFolder folder;
