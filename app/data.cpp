@@ -69,9 +69,18 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
 }
 
 nlohmann::ordered_json json_of(const llm::data::DatasetReport& report) {
-  return {{"data", report.name},       {"samples", report.samples},
-          {"skipped", report.skipped}, {"duplicates", report.duplicates},
-          {"tokens", report.tokens},   {"supervised_tokens", report.supervised_tokens}};
+  auto unread = nlohmann::ordered_json::object();
+  for (const auto& field : report.unread.all()) {
+    unread[field.name] = field.records;
+  }
+  return {{"data", report.name},
+          {"samples", report.samples},
+          {"skipped", report.skipped},
+          {"duplicates", report.duplicates},
+          {"tokens", report.tokens},
+          {"supervised_tokens", report.supervised_tokens},
+          {"conversations", report.conversations},
+          {"fields_not_read", unread}};
 }
 
 // Makes what a run of the recipe would make first.

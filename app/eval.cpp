@@ -359,6 +359,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
   }
   for (const llm::data::Dataset& dataset : datasets) {
     tell(dataset.report.sentence());
+    if (const std::string unread = dataset.report.unread.sentence(); !unread.empty()) {
+      tell(dataset.report.name + ": " + unread);
+    }
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;

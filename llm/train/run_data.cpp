@@ -108,9 +108,14 @@ void append(std::vector<text::BadSample>& all, const std::vector<text::BadSample
   all.insert(all.end(), more.begin(), more.end());
 }
 
-void say_note(const data::DataFile& file, const Say& say) {
-  if (!file.note.empty()) {
-    say(file.name + ": " + file.note);
+// What was recognised of a file, how it was encoded, and what of it was not read.
+void say_report(const std::string& what, const data::DataFile& file,
+                const data::DatasetReport& report, const Say& say) {
+  say(what + ": " + report.sentence());
+  for (const std::string& line : {file.note, report.unread.sentence()}) {
+    if (!line.empty()) {
+      say(file.name + ": " + line);
+    }
   }
 }
 
@@ -154,8 +159,7 @@ void read_training(RunData& data, const Reading& reading, const Sources& sources
         prepare_on_ranks(reading.world, sources.training[i], reading.encoder, reading.preparation(),
                          limit_of(set, reading.config.train), is_evaluated(reading, sources, i),
                          reading.say, reading.progress);
-    reading.say("data: " + prepared.report.sentence());
-    say_note(file, reading.say);
+    say_report("data", file, prepared.report, reading.say);
     append(data.skipped, prepared.skipped);
     const data::Samples samples(prepared.store);
     const auto count =
@@ -187,8 +191,7 @@ Heldout heldout_of(const Reading& reading, const inputs::Source& source, const d
   data::Dataset dataset =
       load_dataset_on_ranks(reading.world, source, reading.encoder, reading.preparation(), limit,
                             reading.say, reading.progress);
-  reading.say("evaluation data: " + dataset.report.sentence());
-  say_note(source.file, reading.say);
+  say_report("evaluation data", source.file, dataset.report, reading.say);
   return {std::move(dataset), source.file.sha256, source.file.reading.format};
 }
 
