@@ -213,7 +213,8 @@ std::vector<llm::data::Dataset> load_data(const DataFiles& files, const Evaluate
     return llm::train::prompt_encoder_of(
         source.run ? source.run->data : llm::config::DataSection(), tokenizer,
         {llm::train::sample_length(source.max_length, model.context_length()),
-         source.max_answer_tokens});
+         source.max_answer_tokens},
+        source.chat_template);
   });
   const auto say = [&](const std::string& line) {
     if (progress != nullptr) {

@@ -61,6 +61,10 @@ struct RunData {
   std::vector<Heldout> heldout;
   std::vector<text::BadSample> skipped;  ///< of all files
   RunLength length;
+
+  /// Whether training samples are conversations, whatever the formats of their files: the model
+  /// then learns a chat template and its stop token, which RunNote::chat_template keeps.
+  [[nodiscard]] bool learns_conversations() const;
 };
 
 /// The configuration with the formats of its files chosen, as they were read.

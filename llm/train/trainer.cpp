@@ -162,9 +162,9 @@ RunNote note_of(const RunInputs& inputs, sherd::World& world) {
   RunNote note = note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
   note.model_values = model_identity(inputs.model.config, inputs.tokenizer);
   note.isa = path_of(world);
-  if (learns_chat(inputs.config.data)) {
+  if (inputs.data.learns_conversations()) {
     note.chat_template = read_on_all_ranks(world, [&] {  // a file, which may be gone on one rank
-      return learned_chat_of(inputs.config.data, inputs.tokenizer)->chat_template().source();
+      return chat_template_text(inputs.config.data, inputs.tokenizer);
     });
   }
   return note;
