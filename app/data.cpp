@@ -17,8 +17,8 @@
 #include "app/verbs.h"
 #include "files/output.h"
 #include "llm/inputs/data_preview.h"
-#include "llm/inputs/preview_text.h"
 #include "llm/inputs/prepare.h"
+#include "llm/inputs/preview_text.h"
 #include "llm/setup/load_data.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
@@ -71,9 +71,18 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
 }
 
 nlohmann::ordered_json json_of(const llm::inputs::DatasetReport& report) {
-  return {{"data", report.name},       {"samples", report.samples},
-          {"skipped", report.skipped}, {"duplicates", report.duplicates},
-          {"tokens", report.tokens},   {"supervised_tokens", report.supervised_tokens}};
+  auto unread = nlohmann::ordered_json::object();
+  for (const auto& field : report.unread.all()) {
+    unread[field.name] = field.records;
+  }
+  return {{"data", report.name},
+          {"samples", report.samples},
+          {"skipped", report.skipped},
+          {"duplicates", report.duplicates},
+          {"tokens", report.tokens},
+          {"supervised_tokens", report.supervised_tokens},
+          {"conversations", report.conversations},
+          {"fields_not_read", unread}};
 }
 
 // Makes what a run of the recipe would make first.

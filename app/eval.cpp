@@ -213,7 +213,8 @@ std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evalua
     return llm::inputs::prompt_encoder_of(
         source.run ? source.run->data : llm::config::DataSection(), tokenizer,
         {llm::inputs::sample_length(source.max_length, model.context_length()),
-         source.max_answer_tokens});
+         source.max_answer_tokens},
+        source.chat_template);
   });
   const auto say = [&](const std::string& line) {
     if (progress != nullptr) {
@@ -359,6 +360,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
   }
   for (const llm::inputs::Dataset& dataset : datasets) {
     tell(dataset.report.sentence());
+    if (const std::string unread = dataset.report.unread.sentence(); !unread.empty()) {
+      tell(dataset.report.name + ": " + unread);
+    }
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;

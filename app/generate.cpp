@@ -75,7 +75,7 @@ class Encoder {
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
-    const bool has_learned = source.run && llm::inputs::learns_chat(source.run->data);
+    const bool has_learned = !source.chat_template.empty();
     if (flags.raw && !has_learned) {
       stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
       return;

@@ -38,8 +38,7 @@ struct DataFile {
   std::vector<NamedBytes> files;  ///< one at least, in the order of their names
   std::string sha256;             ///< of several files that of their digests, one after the other
   FileReading reading = {};       ///< its format is never Auto
-  std::string note = {};          ///< for people: its kind where that was recognised, and columns
-                                  ///< that are not read; else empty
+  std::string note = {};          ///< for people: its kind where that was recognised; else empty
 };
 
 /// What Auto means for a file, before its records are looked at: jsonl, csv or parquet by the

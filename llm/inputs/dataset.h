@@ -29,6 +29,9 @@ struct DatasetReport {
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
   std::int64_t duplicates = 0;  ///< samples that have the tokens of one before them
+  /// Records that are conversations and yield samples: encoded with the chat template.
+  std::int64_t conversations = 0;
+  text::UnreadFields unread = {};  ///< of all good records of the file
   text::PromptLimits limits;
   std::vector<std::int64_t> unfit;  ///< indices of questions that fit in no sample: skipped
 

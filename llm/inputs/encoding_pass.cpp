@@ -152,6 +152,7 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const ChosenRecords
   made.cursor = batch.cursor;
   made.done = batch.done;
   made.skipped = std::move(parsed.skipped);
+  made.unread = std::move(parsed.unread);
   made.good = static_cast<std::int64_t>(parsed.end - parsed.begin);
   made.others = parsed.others;
   made.are_records = made.good > 0 && parsed.questions->questions[parsed.begin].is_record();
@@ -166,6 +167,7 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const ChosenRecords
       for (text::LabelledPrompt& prompt : encode_(*parsed.questions, i)) {
         made.items.push_back({record, std::move(prompt), text, std::nullopt});
       }
+      made.conversations += parsed.questions->questions[i].conversation ? 1 : 0;
     } catch (const sherd::Error& error) {
       if (error.code() != sherd::ExitCode::BadData) {
         throw;
@@ -241,6 +243,8 @@ void EncodingPass::add_faults(EncodedBatch& batch) {
   good_ += batch.good;
   others_ += batch.others;
   report_.records = report_.records || batch.are_records;
+  report_.conversations += batch.conversations;
+  report_.unread.add(batch.unread);
   for (text::BadSample& sample : batch.skipped) {
     const std::string content = std::exchange(sample.content, {});
     if (source_.file.reading.bad.skip) {

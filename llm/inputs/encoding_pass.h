@@ -29,11 +29,13 @@ struct EncodedBatch {
   };
   Cursor cursor;
   std::int64_t done = 0;
-  std::int64_t good = 0;     ///< records without faults
-  std::int64_t others = 0;   ///< records of the other side
-  std::int64_t chosen = 0;   ///< of them
-  bool are_records = false;  ///< else questions about contexts
+  std::int64_t good = 0;           ///< records without faults
+  std::int64_t others = 0;         ///< records of the other side
+  std::int64_t chosen = 0;         ///< of them
+  std::int64_t conversations = 0;  ///< of the chosen ones, with samples
+  bool are_records = false;        ///< else questions about contexts
   std::vector<text::BadSample> skipped;
+  text::UnreadFields unread;
   std::vector<Item> items;
 };
 

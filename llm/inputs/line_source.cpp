@@ -21,6 +21,7 @@ constexpr std::int64_t kBatchBytes = std::int64_t{256} << 10;
 // As parse_data_file() names records of several files.
 void name_file(text::QuestionFile& questions, const std::string& path, std::size_t number) {
   const std::string name = std::filesystem::path(path).filename().string();
+  questions.unread.place_in(name);
   for (text::Question& question : questions.questions) {
     question.id += " of " + name;
     question.file = number;
@@ -57,6 +58,7 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const DataFile> sou
   }
   batch.others = keep_side(records, source->reading);
   batch.end = records.questions.size();
+  batch.unread = std::exchange(records.unread, {});
   batch.questions = std::make_shared<text::QuestionFile>(std::move(records));
   batch.file = std::move(source);
   return batch;

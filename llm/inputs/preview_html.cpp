@@ -72,8 +72,10 @@ std::string list_of(const DataPreview& preview) {
     const TrainingPart& part = preview.parts[i];
     html += "<li>" + html_text(line_of(part)) + "</li>\n<li>" + html_text(part.report.sentence()) +
             "</li>\n";
-    const std::string conversations = line_of(preview.conversations[i]);
-    html += conversations.empty() ? "" : "<li>" + html_text(conversations) + "</li>\n";
+    for (const std::string& line :
+         {line_of(preview.conversations[i]), part.report.unread.sentence()}) {
+      html += line.empty() ? "" : "<li>" + html_text(line) + "</li>\n";
+    }
   }
   for (const std::string& line : lines_of(preview.skipped)) {
     html += "<li class=\"doubt\">" + html_text(line) + "</li>\n";

@@ -76,7 +76,7 @@ struct DataPreview {
   DataFigures figures;
   std::vector<PreviewedSample> samples;  ///< in the order of training
   std::int64_t duplicates = 0;           ///< samples that are equal to another before them
-  std::vector<ConversationFigures> conversations = {};  ///< per part; 0 of what is no chat data
+  std::vector<ConversationFigures> conversations = {};  ///< per part
 };
 
 /// A sample as a rank gets it in a step.

@@ -31,6 +31,7 @@ struct ParsedBatch {
   std::vector<text::BadSample> skipped = {};
   std::shared_ptr<const DataFile> file;  ///< with bytes where it is read as a whole
   std::int64_t others = 0;               ///< records of the other side
+  text::UnreadFields unread = {};        ///< of records of both sides
 };
 
 /// A batch that any thread may parse.

@@ -189,8 +189,8 @@ void SampleRecords::tell_cut(PreviewedSample& sample, const text::QuestionFile& 
 }
 
 ConversationFigures SampleRecords::conversations_of(std::size_t number) {
-  if (!is_chat(run_.data.parts[number].format) && !parts_.contains(number)) {
-    return {};  // records with prompts that are conversations are told where one is shown
+  if (run_.data.parts[number].report.conversations == 0) {
+    return {};
   }
   const Part& read = part(number);
   ConversationFigures figures;

@@ -23,7 +23,7 @@ class SampleRecords {
   /// Sets source, id, what was cut off, and of a conversation its turns and samples. `index` is
   /// that of the training sample. Throws sherd::Error as questions_of_part().
   void complete(PreviewedSample& sample, std::int64_t index);
-  /// Nothing of a part that is no chat data and was not read. Throws as complete().
+  /// Throws as complete().
   [[nodiscard]] ConversationFigures conversations_of(std::size_t part);
 
  private:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llm/text/bad_sample.h"
+#include "llm/text/unread_fields.h"
 
 namespace llm::text {
 
@@ -48,6 +49,7 @@ struct QuestionFile {
   std::vector<Question> questions;
   std::vector<BadSample> skipped = {};  ///< left out, where that was asked for
   std::vector<std::string> files = {};  ///< their names, where there are several
+  UnreadFields unread = {};             ///< of good records
 };
 
 }  // namespace llm::text

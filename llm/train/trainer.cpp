@@ -146,12 +146,10 @@ setup::RunNote note_of(const RunInputs& inputs, sherd::World& world) {
       setup::note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
   note.model_values = setup::model_identity(inputs.model.config, inputs.tokenizer);
   note.isa = setup::path_of(world);
-  if (inputs::learns_chat(inputs.config.data)) {
+  if (inputs.data.learns_conversations()) {
     note.chat_template =
         setup::read_on_all_ranks(world, [&] {  // a file, which may be gone on one rank
-          return inputs::learned_chat_of(inputs.config.data, inputs.tokenizer)
-              ->chat_template()
-              .source();
+          return inputs::chat_template_text(inputs.config.data, inputs.tokenizer);
         });
   }
   return note;

@@ -23,6 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using enum config::DataFormat;
 
+const std::string kRecord = R"({"text": "Once."})";
 const std::string kShipped = SHERD_TEST_SOURCE_DIR "/recipes/data/";
 
 TEST(DataKinds, AreRecognisedAndSaid) {
@@ -47,8 +48,31 @@ TEST(DataKinds, AreRecognisedAndSaid) {
   const DataFile table = read_data_file(
       kShipped + "stories.csv", {.columns = {.prompt = "question", .completion = "answer"}});
   EXPECT_EQ(table.reading.format, Csv);
-  EXPECT_EQ(table.note, "");
+  EXPECT_EQ(table.note, "prompt_completion (`question`, `answer`)");
   EXPECT_EQ(parse_data_file(table).questions.size(), 160U);
+  EXPECT_EQ(read_data_file(kShipped + "squad-32.json").note, "squad (questions about contexts)");
+}
+
+TEST(DataKinds, PromptsAreSaidToBeTextsOrMessages) {
+  const TempFolder folder;
+  const std::string pair = R"({"prompt": [{"role": "user", "content": "a"}], )"
+                           R"("completion": [{"role": "assistant", "content": "b"}]})";
+  for (const std::string name : {"a.jsonl", "a.json"}) {
+    const bool is_array = name.ends_with(".json");
+    const auto path = folder.write(name, is_array ? "[" + pair + "]" : pair);
+    const DataFile file = read_data_file(path);
+    EXPECT_EQ(file.note, "prompt_completion (`prompt`, `completion`, lists of messages)");
+    EXPECT_EQ(file.reading.format, is_array ? Json : Jsonl);
+    ASSERT_EQ(parse_data_file(file).questions.size(), 1U);
+    EXPECT_TRUE(parse_data_file(file).questions[0].conversation);
+    EXPECT_EQ(read_data_file(path, {.format = PromptCompletion}).note, "");
+  }
+  const auto texts = folder.write("b.jsonl", R"({"prompt": "a", "completion": "b"})");
+  EXPECT_EQ(read_data_file(texts).note, "prompt_completion (`prompt`, `completion`)");
+  const auto dialog = folder.write(
+      "c.jsonl",
+      R"({"dialog": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  EXPECT_EQ(read_data_file(dialog, {.columns = {.messages = "dialog"}}).note, "chat (`dialog`)");
 }
 
 TEST(DataKinds, AColumnThatWouldBeIgnoredIsNamed) {
@@ -56,12 +80,18 @@ TEST(DataKinds, AColumnThatWouldBeIgnoredIsNamed) {
   const std::string row = R"({"instruction": "Translate.", "input": "Hallo", "output": "Hello."})";
   const auto path = folder.write("a.jsonl", row);
   const text::Columns columns = {.prompt = "instruction", .completion = "output"};
-  EXPECT_EQ(read_data_file(path, {.columns = columns}).note, "the column \"input\" is not read");
+  const auto unread = [](const DataFile& file) { return parse_data_file(file).unread.sentence(); };
+  EXPECT_EQ(unread(read_data_file(path, {.columns = columns})),
+            "these fields are not read: \"input\" (1 record, line 1)");
   const text::QuestionFile whole = parse_data_file(read_data_file(path));
   EXPECT_EQ(whole.questions[0].conversation->messages[0]["content"], "Translate.\n\nHallo");
-  const auto record = folder.write("b.json", R"({"id": 1, "text": "Once."})");
-  EXPECT_EQ(read_data_file(record).note,
-            "text (`text`, learned as a whole); the column \"id\" is not read");
+  const DataFile record = read_data_file(folder.write("b.json", R"({"id": 1, "text": "Once."})"));
+  EXPECT_EQ(record.note, "text (`text`, learned as a whole)");
+  EXPECT_EQ(unread(record), "these fields are not read: \"id\" (1 record, line 1)");
+  folder.write("c-1.jsonl", kRecord + "\n");
+  folder.write("c-2.jsonl", "\n" + kRecord.substr(0, kRecord.size() - 1) + R"(, "id": 2})" + "\n");
+  EXPECT_EQ(unread(read_data_file(folder.path() / "c-*.jsonl")),
+            "these fields are not read: \"id\" (1 record, line 2 of c-2.jsonl)");
 }
 
 TEST(DataKinds, AGivenKindReadsNoOther) {
