@@ -28,7 +28,7 @@ float stretched(float frequency, const Llama3Scaling& scaling) {
 }
 
 // Frequencies become others, in place. Shapes: fp32 [head_size / 2].
-void stretch(at::Tensor& frequencies, const Llama3Scaling& scaling) {
+void scale_frequencies(at::Tensor& frequencies, const Llama3Scaling& scaling) {
   auto values = frequencies.accessor<float, 1>();
   for (int64_t i = 0; i < values.size(0); ++i) {
     values[i] = stretched(values[i], scaling);
@@ -42,7 +42,8 @@ double pair_of(double turns, const YarnScaling& scaling, double theta, int64_t h
          (2 * std::log(theta));
 }
 
-void stretch(at::Tensor& frequencies, const YarnScaling& scaling, double theta, int64_t head_size) {
+void scale_frequencies(at::Tensor& frequencies, const YarnScaling& scaling, double theta,
+                       int64_t head_size) {
   double low = pair_of(scaling.beta_fast, scaling, theta, head_size);
   double high = pair_of(scaling.beta_slow, scaling, theta, head_size);
   if (scaling.truncate) {
@@ -74,9 +75,9 @@ at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size) {
   if (const auto* linear = std::get_if<LinearScaling>(&config.scaling)) {
     frequencies.div_(linear->factor);
   } else if (const auto* llama3 = std::get_if<Llama3Scaling>(&config.scaling)) {
-    stretch(frequencies, *llama3);
+    scale_frequencies(frequencies, *llama3);
   } else if (const auto* yarn = std::get_if<YarnScaling>(&config.scaling)) {
-    stretch(frequencies, *yarn, config.theta, head_size);
+    scale_frequencies(frequencies, *yarn, config.theta, head_size);
   }
   return frequencies;
 }
