@@ -181,7 +181,7 @@ int bandwidth(Rank& rank, const BandwidthFlags& flags) {
 
 }  // namespace
 
-void add_bandwidth(CLI::App& program, int& exit_code) {
+void add_bandwidth(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "bandwidth", "Measure the bandwidth of collectives and of each pair of ranks");
   auto flags = std::make_shared<BandwidthFlags>();
@@ -197,13 +197,14 @@ void add_bandwidth(CLI::App& program, int& exit_code) {
   verb->footer(
       "Examples: sherd bandwidth -n 2\n          srun sherd bandwidth --at-least 5\nBus bandwidth "
       "is defined as in nccl-tests. Tensors are fp32, from 4 KiB up, each four times the last.");
-  verb->callback([flags, &exit_code] {
-    if (const auto code = start_ranks(flags->ranks)) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::EndProcess);
-    exit_code = rank.run([&] { return bandwidth(rank, *flags); });
+  verb->callback([flags, &chosen] {
+    chosen = [flags] {
+      if (const auto code = start_ranks(flags->ranks)) {
+        return *code;
+      }
+      Rank rank(OnSignal::EndProcess);
+      return rank.run([&] { return bandwidth(rank, *flags); });
+    };
   });
 }
 

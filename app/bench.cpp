@@ -439,23 +439,24 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
 
 }  // namespace
 
-void add_bench(CLI::App& program, int& exit_code) {
+void add_bench(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "bench", "Measure how fast this machine trains a model, and what takes time and memory");
   auto flags = std::make_shared<BenchFlags>();
   add_flags(*verb, *flags);
   verb->footer("Example: sherd bench --model config.json --ranks 2 --threads 1 --seq 512 --json");
-  verb->callback([verb, flags, &exit_code] {
+  verb->callback([verb, flags, &chosen] {
     if (!flags->calibrate && verb->count("--model") == 0) {
       throw CLI::RequiredError("--model");
     }
-    if (const auto code = start_ranks(flags->ranks)) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::EndProcess);
-    exit_code =
-        rank.run([&] { return flags->calibrate ? calibrate(rank, *flags) : bench(rank, *flags); });
+    chosen = [flags] {
+      if (const auto code = start_ranks(flags->ranks)) {
+        return *code;
+      }
+      Rank rank(OnSignal::EndProcess);
+      return rank.run(
+          [&] { return flags->calibrate ? calibrate(rank, *flags) : bench(rank, *flags); });
+    };
   });
 }
 

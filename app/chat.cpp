@@ -94,17 +94,19 @@ void add_chat_flags(CLI::App& verb, ChatFlags& flags) {
 
 }  // namespace
 
-void add_chat(CLI::App& program, int& exit_code) {
+void add_chat(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand("chat", "Talk with a model in the terminal");
   auto flags = std::make_shared<ChatFlags>();
   add_chat_flags(*verb, *flags);
   verb->footer(
       "Each line of standard input is a message. /reset, /system TEXT, /help and /exit are "
       "commands; Ctrl-C stops an answer, Ctrl-D ends.");
-  verb->callback([flags, &exit_code] {
+  verb->callback([flags, &chosen] {
     take_model(flags->model);
-    Rank rank(OnSignal::EndProcess);
-    exit_code = rank.run([&] { return chat(rank, *flags); });
+    chosen = [flags] {
+      Rank rank(OnSignal::EndProcess);
+      return rank.run([&] { return chat(rank, *flags); });
+    };
   });
 }
 

@@ -77,7 +77,7 @@ int check(Rank& rank, const CheckFlags& flags, const std::vector<std::string>& w
 
 }  // namespace
 
-void add_check(CLI::App& program, int& exit_code) {
+void add_check(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "check", "Test a run before it starts: data, parameters, four steps, a checkpoint, memory");
   auto flags = std::make_shared<CheckFlags>();
@@ -89,13 +89,14 @@ void add_check(CLI::App& program, int& exit_code) {
       "a flag, as in sherd train. The run's output is not touched. Exit code 1: an item failed.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] {
-    if (const auto code = start_ranks(flags->ranks)) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::RequestStop);
-    exit_code = rank.run([&] { return check(rank, *flags, verb->remaining()); });
+  verb->callback([verb, flags, &chosen] {
+    chosen = [flags, words = verb->remaining()] {
+      if (const auto code = start_ranks(flags->ranks)) {
+        return *code;
+      }
+      Rank rank(OnSignal::RequestStop);
+      return rank.run([&] { return check(rank, *flags, words); });
+    };
   });
 }
 

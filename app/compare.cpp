@@ -36,7 +36,7 @@ int compare(const CompareFlags& flags) {
 
 }  // namespace
 
-void add_compare(CLI::App& program, int& exit_code) {
+void add_compare(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "compare", "Compare runs: losses, speed, memory, scores, and whether they are comparable");
   auto flags = std::make_shared<CompareFlags>();
@@ -48,7 +48,7 @@ void add_compare(CLI::App& program, int& exit_code) {
   verb->add_flag("--json", flags->json, "print one line of JSON")->excludes(csv);
   verb->add_flag("--strict", flags->strict, "exit with 1 if the runs are not comparable");
   verb->footer("Example: sherd compare runs/sweep/*/ --html compare.html");
-  verb->callback([flags, &exit_code] { exit_code = compare(*flags); });
+  verb->callback([flags, &chosen] { chosen = [flags] { return compare(*flags); }; });
 }
 
 }  // namespace app

@@ -18,6 +18,7 @@
 #include "files/output.h"
 #include "llm/inputs/data_preview.h"
 #include "llm/inputs/prepare.h"
+#include "llm/inputs/preview_text.h"
 #include "llm/setup/load_data.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
@@ -70,9 +71,18 @@ int preview(const PreviewFlags& flags, const std::vector<std::string>& words) {
 }
 
 nlohmann::ordered_json json_of(const llm::inputs::DatasetReport& report) {
-  return {{"data", report.name},       {"samples", report.samples},
-          {"skipped", report.skipped}, {"duplicates", report.duplicates},
-          {"tokens", report.tokens},   {"supervised_tokens", report.supervised_tokens}};
+  auto unread = nlohmann::ordered_json::object();
+  for (const auto& field : report.unread.all()) {
+    unread[field.name] = field.records;
+  }
+  return {{"data", report.name},
+          {"samples", report.samples},
+          {"skipped", report.skipped},
+          {"duplicates", report.duplicates},
+          {"tokens", report.tokens},
+          {"supervised_tokens", report.supervised_tokens},
+          {"conversations", report.chat.conversations},
+          {"fields_not_read", unread}};
 }
 
 // Makes what a run of the recipe would make first.
@@ -106,7 +116,7 @@ int prepare(bool json, const std::vector<std::string>& words) {
   return 0;
 }
 
-void add_prepare(CLI::App& data, int& exit_code) {
+void add_prepare(CLI::App& data, Verb& chosen) {
   CLI::App* verb = data.add_subcommand(
       "prepare", "Tokenize the data of a recipe, so that its run starts at once");
   auto json = std::make_shared<bool>(false);
@@ -117,16 +127,18 @@ void add_prepare(CLI::App& data, int& exit_code) {
       "second start continues what a first one began.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, json, &exit_code] { exit_code = prepare(*json, verb->remaining()); });
+  verb->callback([verb, json, &chosen] {
+    chosen = [json, words = verb->remaining()] { return prepare(*json, words); };
+  });
 }
 
 }  // namespace
 
-void add_data(CLI::App& program, int& exit_code) {
+void add_data(CLI::App& program, Verb& chosen) {
   CLI::App* data =
       program.add_subcommand("data", "Show or prepare the data that a run is trained on");
   data->require_subcommand(1);
-  add_prepare(*data, exit_code);
+  add_prepare(*data, chosen);
   CLI::App* verb = data->add_subcommand(
       "preview",
       "Show the first samples of a recipe as the model sees them, and figures of all samples");
@@ -143,7 +155,9 @@ void add_data(CLI::App& program, int& exit_code) {
       "as in sherd train. No weights are loaded, and the run's output is not touched.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] { exit_code = preview(*flags, verb->remaining()); });
+  verb->callback([verb, flags, &chosen] {
+    chosen = [flags, words = verb->remaining()] { return preview(*flags, words); };
+  });
 }
 
 }  // namespace app

@@ -56,13 +56,13 @@ int doctor(bool json) {
 
 }  // namespace
 
-void add_doctor(CLI::App& program, int& exit_code) {
+void add_doctor(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "doctor", "Report what this machine offers for a run, what to set, and what will be slow");
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "print one line of JSON on standard output");
   verb->footer("Reads only. Exit code 1: something will not work.");
-  verb->callback([json, &exit_code] { exit_code = doctor(*json); });
+  verb->callback([json, &chosen] { chosen = [json] { return doctor(*json); }; });
 }
 
 }  // namespace app

@@ -18,16 +18,6 @@ EndAtOnce::EndAtOnce(int exit_code, std::function<bool()> requested,
       last_words_(std::move(last_words)),
       thread_([this, exit_code](const std::stop_token& token) { watch(token, exit_code); }) {}
 
-void EndAtOnce::set_last_words(std::function<void()> last_words) {
-  const std::lock_guard lock(mutex_);
-  last_words_ = std::move(last_words);
-}
-
-void EndAtOnce::set_clean_up(std::function<void()> clean_up) {
-  const std::lock_guard lock(mutex_);
-  clean_up_ = std::move(clean_up);
-}
-
 void EndAtOnce::begin(const std::function<void()>& work, std::function<void()> clean_up) {
   const std::lock_guard lock(mutex_);
   work();

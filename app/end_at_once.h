@@ -19,10 +19,6 @@ class EndAtOnce {
   EndAtOnce& operator=(const EndAtOnce&) = delete;
   ~EndAtOnce() = default;
 
-  /// Replaces `last_words`.
-  void set_last_words(std::function<void()> last_words);
-  /// Sets the function that removes half-written files; it runs before `last_words`.
-  void set_clean_up(std::function<void()> clean_up);
   /// Runs `work` without interruption; from then on `clean_up` undoes it before the process ends.
   void begin(const std::function<void()>& work, std::function<void()> clean_up);
   /// Stops watching: from now on stop requests are handled elsewhere.
@@ -34,7 +30,7 @@ class EndAtOnce {
   std::function<bool()> requested_;
   std::function<void()> last_words_;
   std::function<void()> clean_up_ = [] {};
-  std::mutex mutex_;  // of last_words_ and clean_up_, and of the end
+  std::mutex mutex_;  // of clean_up_, and of the end
   std::condition_variable_any disarmed_;
   std::jthread thread_;  // last: it uses the others
 };

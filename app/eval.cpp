@@ -213,7 +213,8 @@ std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evalua
     return llm::inputs::prompt_encoder_of(
         source.run ? source.run->data : llm::config::DataSection(), tokenizer,
         {llm::inputs::sample_length(source.max_length, model.context_length()),
-         source.max_answer_tokens});
+         source.max_answer_tokens},
+        source.chat_template);
   });
   const auto say = [&](const std::string& line) {
     if (progress != nullptr) {
@@ -359,6 +360,9 @@ int evaluate(Rank& rank, EvalFlags flags) {
   }
   for (const llm::inputs::Dataset& dataset : datasets) {
     tell(dataset.report.sentence());
+    if (const std::string unread = dataset.report.unread.sentence(); !unread.empty()) {
+      tell(dataset.report.name + ": " + unread);
+    }
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
@@ -406,7 +410,7 @@ void add_data_flags(CLI::App& verb, EvalFlags& flags) {
 
 }  // namespace
 
-void add_eval(CLI::App& program, int& exit_code) {
+void add_eval(CLI::App& program, Verb& chosen) {
   CLI::App* verb =
       program.add_subcommand("eval", "Evaluate a model on a data file: loss, exact match and F1");
   auto flags = std::make_shared<EvalFlags>();
@@ -438,15 +442,15 @@ void add_eval(CLI::App& program, int& exit_code) {
                    "predictions.jsonl with questions and scores")
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
-  verb->callback([flags, &exit_code] {
+  verb->callback([flags, &chosen] {
     take_model(flags->model);
-    const auto code = start_ranks(flags->ranks);
-    if (code) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::EndProcess);
-    exit_code = rank.run([&] { return evaluate(rank, *flags); });
+    chosen = [flags] {
+      if (const auto code = start_ranks(flags->ranks)) {
+        return *code;
+      }
+      Rank rank(OnSignal::EndProcess);
+      return rank.run([&] { return evaluate(rank, *flags); });
+    };
   });
 }
 

@@ -19,7 +19,43 @@
 
 namespace app {
 
-void add_export(CLI::App& program, int& exit_code) {
+namespace {
+
+int write_export(llm::exports::ExportOptions options, const std::string& run,
+                 const std::string& dtype) {
+  const std::string& which = options.checkpoint;
+  if (run.empty() && (which == "best" || which == "last")) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("--checkpoint {0} selects a checkpoint of a run: give the run "
+                                   "too, as in sherd export RUN --checkpoint {0} --out FOLDER",
+                                   which));
+  }
+  if (!run.empty()) {
+    const auto chosen = llm::setup::checkpoint_at(run, options.checkpoint, "sherd export");
+    for (const std::string& notice : chosen.notices) {
+      say(notice);
+    }
+    options.checkpoint = chosen.folder.string();
+  }
+  if (!dtype.empty()) {
+    options.dtype = dtypes_by_name().at(dtype);
+  }
+  llm::track::Progress progress(output_for_people());
+  HubNames({.progress = &progress}).resolve_model(options.model, "--model");
+  const auto outcome = llm::track::with_progress(
+      &progress, "exporting", [&] { return llm::exports::export_checkpoint(options); });
+  for (const std::string& notice : outcome.notices) {
+    say(notice);
+  }
+  say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options.out,
+                  outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
+                  llm::io::name_of_dtype(outcome.dtype)));
+  return 0;
+}
+
+}  // namespace
+
+void add_export(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "export", "Write a checkpoint as a Hugging Face folder (weights, config, tokenizer)");
   auto options = std::make_shared<llm::exports::ExportOptions>();
@@ -35,38 +71,11 @@ void add_export(CLI::App& program, int& exit_code) {
   add_ignore_fields(*verb, options->ignored_fields);
   one_of(verb->add_option("--dtype", *dtype, "dtype of the weights (default: the source model's)"),
          dtype_words());
-  verb->callback([options, run, dtype, &exit_code] {
+  verb->callback([options, run, dtype, &chosen] {
     if (run->empty() && options->checkpoint.empty()) {
       throw CLI::RequiredError("run");
     }
-    const std::string& which = options->checkpoint;
-    if (run->empty() && (which == "best" || which == "last")) {
-      throw sherd::Error(sherd::ExitCode::Usage,
-                         fmt::format("--checkpoint {0} selects a checkpoint of a run: give the run "
-                                     "too, as in sherd export RUN --checkpoint {0} --out FOLDER",
-                                     which));
-    }
-    if (!run->empty()) {
-      const auto chosen = llm::setup::checkpoint_at(*run, options->checkpoint, "sherd export");
-      for (const std::string& notice : chosen.notices) {
-        say(notice);
-      }
-      options->checkpoint = chosen.folder.string();
-    }
-    if (!dtype->empty()) {
-      options->dtype = dtypes_by_name().at(*dtype);
-    }
-    llm::track::Progress progress(output_for_people());
-    HubNames({.progress = &progress}).resolve_model(options->model, "--model");
-    const auto outcome = llm::track::with_progress(
-        &progress, "exporting", [&] { return llm::exports::export_checkpoint(*options); });
-    for (const std::string& notice : outcome.notices) {
-      say(notice);
-    }
-    say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options->out,
-                    outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
-                    llm::io::name_of_dtype(outcome.dtype)));
-    exit_code = 0;
+    chosen = [options, run, dtype] { return write_export(*options, *run, *dtype); };
   });
 }
 

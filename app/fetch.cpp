@@ -43,7 +43,7 @@ int fetch(const FetchFlags& flags) {
 
 }  // namespace
 
-void add_fetch(CLI::App& program, int& exit_code) {
+void add_fetch(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "fetch", "Download a model or a data set from a Hugging Face hub into the cache");
   auto flags = std::make_shared<FetchFlags>();
@@ -58,7 +58,7 @@ void add_fetch(CLI::App& program, int& exit_code) {
       "takes the name itself: as model.path, or ORG/NAME:SPLIT of a data set as data.train or "
       "data.eval. Variables: HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, "
       "https_proxy.");
-  verb->callback([flags, &exit_code] { exit_code = fetch(*flags); });
+  verb->callback([flags, &chosen] { chosen = [flags] { return fetch(*flags); }; });
 }
 
 }  // namespace app

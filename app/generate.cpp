@@ -75,7 +75,7 @@ class Encoder {
       : tokenizer_(std::move(tokenizer)),
         context_(context),
         max_new_tokens_(flags.options.max_new_tokens) {
-    const bool has_learned = source.run && llm::inputs::learns_chat(source.run->data);
+    const bool has_learned = !source.chat_template.empty();
     if (flags.raw && !has_learned) {
       stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
       return;
@@ -345,7 +345,7 @@ void add_flags(CLI::App& verb, GenerateFlags& flags) {
 
 }  // namespace
 
-void add_generate(CLI::App& program, int& exit_code) {
+void add_generate(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "generate", "Generate text: continue prompts from a file or from the terminal");
   auto flags = std::make_shared<GenerateFlags>();
@@ -353,14 +353,15 @@ void add_generate(CLI::App& program, int& exit_code) {
   verb->footer(
       "Without --prompt and --prompts it reads one prompt per line from standard input and answers "
       "each.");
-  verb->callback([flags, &exit_code] {
+  verb->callback([flags, &chosen] {
     take_model(flags->model);
-    if (const auto code = start_ranks(flags->ranks)) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::EndProcess);
-    exit_code = rank.run([&] { return generate(rank, *flags); });
+    chosen = [flags] {
+      if (const auto code = start_ranks(flags->ranks)) {
+        return *code;
+      }
+      Rank rank(OnSignal::EndProcess);
+      return rank.run([&] { return generate(rank, *flags); });
+    };
   });
 }
 

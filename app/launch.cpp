@@ -198,7 +198,7 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
   return std::nullopt;
 }
 
-void add_launch(CLI::App& program, int& exit_code) {
+void add_launch(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "launch", "Start a verb or a program on several ranks of this host and supervise them");
   auto options = std::make_shared<LaunchOptions>();
@@ -237,7 +237,7 @@ void add_launch(CLI::App& program, int& exit_code) {
       "Examples: sherd launch -n 2 train my.toml --optim.lr 1e-5\n"
       "          sherd launch -n 2 -- ./my_program its arguments\n"
       "          sherd launch --nnodes 2 --node-rank 0 --master-addr host0 -n 8 train my.toml");
-  verb->callback([verb, options, hosts, nodes, timeout_s, grace_s, oversubscribe, &exit_code] {
+  verb->callback([verb, options, hosts, nodes, timeout_s, grace_s, oversubscribe, &chosen] {
     const bool is_verb = set_command(*options, verb->remaining());
     if (nodes->count() > 0 && hosts->hosts > 1) {
       options->hosts = *hosts;
@@ -256,7 +256,7 @@ void add_launch(CLI::App& program, int& exit_code) {
       }
       require_sound(options->command, hosts->hosts * options->ranks);
     }
-    exit_code = sherd::launch::supervise(*options);
+    chosen = [options] { return sherd::launch::supervise(*options); };
   });
 }
 

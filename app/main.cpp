@@ -12,7 +12,7 @@
 #include "app/allocator.h"
 #include "app/failure.h"
 #include "app/live_line.h"
-#include "app/run_command.h"
+#include "app/verb_of.h"
 #include "launch/descriptor_limit.h"
 #include "launch/end_process.h"
 #include "sherd/gpus.h"
@@ -28,16 +28,6 @@ class PlainWarnings final : public c10::WarningHandler {
   }
 };
 
-int run(int argc, char** argv) {
-  try {
-    app::install_allocator();
-    sherd::launch::raise_descriptor_limit();
-    return app::run_command(argc, argv);
-  } catch (const std::exception&) {
-    return app::report(app::current_failure());
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -48,7 +38,14 @@ int main(int argc, char** argv) {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) {
     FLAGS_caffe2_log_level = c10::GLOG_ERROR;
   }
-  const int code = run(argc, argv);
+  int code = 0;
+  try {
+    app::install_allocator();
+    sherd::launch::raise_descriptor_limit();
+    code = app::verb_of(argc, argv)();
+  } catch (const std::exception&) {
+    code = app::report(app::current_failure());
+  }
   if (sherd::thread_connects_in_nccl()) {
     sherd::launch::end_process(code);
   }

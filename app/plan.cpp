@@ -156,7 +156,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
 
 }  // namespace
 
-void add_plan(CLI::App& program, int& exit_code) {
+void add_plan(CLI::App& program, Verb& chosen) {
   constexpr int kMany = 65'536;
   CLI::App* verb = program.add_subcommand(
       "plan", "Plan a run: memory per rank, whether it fits, and the time of a step");
@@ -188,7 +188,9 @@ void add_plan(CLI::App& program, int& exit_code) {
       "does not fit, or with --search nothing does.");
   show_recipe_in_usage(*verb);
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] { exit_code = plan(*flags, verb->remaining()); });
+  verb->callback([verb, flags, &chosen] {
+    chosen = [flags, words = verb->remaining()] { return plan(*flags, words); };
+  });
 }
 
 }  // namespace app

@@ -48,12 +48,16 @@ sherd::World Rank::join(const sherd::WorldOptions& options) {
   return world;
 }
 
+void Rank::await_report() const {
+  const bool is_told = environment_.supervisor_fd.has_value();
+  watch_->await_loss(std::chrono::seconds(is_told ? 10 : 3));
+}
+
 int Rank::run(const std::function<int()>& work) {
   try {
     return work();
   } catch (const llm::setup::ReportedElsewhere&) {
-    const bool is_told = environment_.supervisor_fd.has_value();
-    watch_->await_loss(std::chrono::seconds(is_told ? 10 : 3));
+    await_report();
     throw;
   }
 }

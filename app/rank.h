@@ -33,12 +33,14 @@ class Rank {
   void set_lost_at_a_stop(std::function<std::string()> lost) { lost_ = std::move(lost); }
   /// Tells the launcher how long a save is expected to take: PeerWatch::tell_save_seconds().
   void tell_save_seconds(double seconds) const { watch_->tell_save_seconds(seconds); }
-  /// Runs `work`, which returns the exit code of the process. If it fails because of another rank
-  /// (llm::setup::ReportedElsewhere), waits until that rank has reported the error and ended:
-  /// launchers quote the first rank that ends. Throws what `work` throws.
+  /// Where this rank fails because of another one (llm::setup::ReportedElsewhere): waits until that
+  /// rank has reported the error and ended. Launchers quote the first rank that ends.
+  void await_report() const;
+  /// Runs `work`, which returns the exit code of the process, with await_report() where it applies.
+  /// Throws what `work` throws.
   int run(const std::function<int()>& work);
   /// Keeps this rank alive when another one ends, so that it can record why it fails.
-  void outlive_peers() { watch_->outlive_peers(); }
+  void outlive_peers() const { watch_->outlive_peers(); }
   [[nodiscard]] const sherd::launch::RankEnvironment& environment() const { return environment_; }
 
  private:

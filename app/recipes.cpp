@@ -123,7 +123,7 @@ int copy(const std::string& name, std::string to) {
 
 }  // namespace
 
-void add_recipes(CLI::App& program, int& exit_code) {
+void add_recipes(CLI::App& program, Verb& chosen) {
   struct Copied {
     std::string name;
     std::string to;
@@ -132,13 +132,13 @@ void add_recipes(CLI::App& program, int& exit_code) {
       "recipes", "List the recipes that ship with sherd, or copy one to start from");
   verb->require_subcommand(1);
   CLI::App* ls = verb->add_subcommand("ls", "list names, with one line about each");
-  ls->callback([&exit_code] { exit_code = list(); });
+  ls->callback([&chosen] { chosen = list; });
   CLI::App* cp = verb->add_subcommand("cp", "copy a recipe to edit");
   auto copied = std::make_shared<Copied>();
   cp->add_option("name", copied->name, "name of a recipe, as `sherd recipes ls` prints it")
       ->required();
   cp->add_option("to", copied->to, "file or folder (default: here, under its own name)");
-  cp->callback([copied, &exit_code] { exit_code = copy(copied->name, copied->to); });
+  cp->callback([copied, &chosen] { chosen = [copied] { return copy(copied->name, copied->to); }; });
   verb->footer("Example: sherd recipes cp small-bloom-squad-32 my.toml && sherd train my.toml");
 }
 

@@ -102,7 +102,7 @@ int slurm(const OneJob& flags, const std::vector<std::string>& settings) {
 
 }  // namespace
 
-void add_slurm(CLI::App& program, int& exit_code) {
+void add_slurm(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand("slurm", "Write or submit a run's Slurm job");
   auto flags = std::make_shared<OneJob>();
   verb->add_option("recipe", flags->recipe, "a recipe (TOML file), as for sherd train")->required();
@@ -128,7 +128,9 @@ void add_slurm(CLI::App& program, int& exit_code) {
       "flag, as in sherd train. With --gpus-per-node the run computes on GPUs (--device.kind "
       "cuda).");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] { exit_code = slurm(*flags, verb->remaining()); });
+  verb->callback([verb, flags, &chosen] {
+    chosen = [flags, words = verb->remaining()] { return slurm(*flags, words); };
+  });
 }
 
 }  // namespace app

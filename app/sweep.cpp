@@ -304,7 +304,7 @@ class Turns {
 
 }  // namespace
 
-void add_sweep(CLI::App& program, int& exit_code) {
+void add_sweep(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "sweep", "Run a recipe with several settings, one run after the other, and compare the runs");
   auto flags = std::make_shared<SweepFlags>();
@@ -337,10 +337,12 @@ void add_sweep(CLI::App& program, int& exit_code) {
       "   (for all its runs)\nThe same command skips finished runs and resumes stopped ones. A "
       "failed run is recorded, and the others continue. Exit code 1: a run failed.");
   verb->allow_extras();  // the configuration's flags are llm::config's to read
-  verb->callback([verb, flags, &exit_code] {
-    const Sweep sweep = sweep_of(*flags, verb->remaining());
-    refuse_overwrite(sweep);
-    exit_code = Turns(*flags, sweep).take();
+  verb->callback([verb, flags, &chosen] {
+    chosen = [flags, words = verb->remaining()] {
+      const Sweep sweep = sweep_of(*flags, words);
+      refuse_overwrite(sweep);
+      return Turns(*flags, sweep).take();
+    };
   });
 }
 

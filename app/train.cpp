@@ -19,10 +19,11 @@
 #include "app/threads.h"
 #include "app/verbs.h"
 #include "launch/stop_request.h"
+#include "llm/setup/agreement.h"
 #include "llm/setup/options_of_config.h"
 #include "llm/train/deterministic.h"
 #include "llm/train/resume.h"
-#include "llm/train/unsaved_steps.h"
+#include "llm/train/run_status.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -65,65 +66,76 @@ std::string stop_line(const llm::train::RunOutcome& outcome, const llm::config::
                      outcome.checkpoint);
 }
 
-int train(Rank& rank, bool dry, const std::vector<std::string>& words) {
-  const auto stop_requested = [] { return sherd::launch::StopRequest::requested(); };
-  EndAtOnce end_at_once(static_cast<int>(ExitCode::Stopped), stop_requested, [&rank] {
-    if (rank.is_first()) {
-      say(early_stop_line(std::nullopt));
-    }
-  });
-  const auto begins_at = [&](const std::optional<std::string>& checkpoint) {
-    end_at_once.set_last_words([&rank, checkpoint] {
-      if (rank.is_first()) {
-        say(early_stop_line(checkpoint));
-      }
-    });
-  };
-  llm::config::RunConfig config = load_recipe_on(rank, words);
-  auto progress = progress_of(rank);  // until the run speaks for itself
-  auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
+// What its rank prints before it ends at once: `checkpoint` as RunStatus::start().
+void say_early_stop(const Rank& rank, const std::optional<std::string>& checkpoint) {
+  if (rank.is_first()) {
+    say(early_stop_line(checkpoint));
+  }
+}
+
+llm::train::RunHooks hooks_of(const Rank& rank, std::shared_ptr<llm::train::RunStatus> status) {
+  llm::train::RunHooks hooks = hooks_that_print(rank.environment());
+  hooks.stop_requested = sherd::launch::StopRequest::requested;
+  hooks.output.show = live_line();
+  hooks.output.columns = [] { return ::isatty(STDOUT_FILENO) == 1 ? terminal_columns(0) : 0; };
+  hooks.failing = [&rank] { rank.outlive_peers(); };
+  hooks.save_takes = [&rank](double seconds) { rank.tell_save_seconds(seconds); };
+  hooks.status = std::move(status);
+  return hooks;
+}
+
+// Reads the recipe and meets the other ranks.
+sherd::World join(Rank& rank, bool dry, const std::vector<std::string>& words,
+                  llm::train::RunStatus& status, llm::config::RunConfig& config) {
+  config = load_recipe_on(rank, words);
+  const auto progress = progress_of(rank);  // until the run speaks for itself
+  const llm::track::Working starting(progress.get(), "starting");
   HubNames names({.may_fetch = !dry, .progress = progress.get()}, &rank);
   names.resolve(config);
-  begins_at(llm::train::likely_start(config));
+  status.set_start(llm::train::likely_start(config));
   if (config.device.threads) {
     use_threads(*config.device.threads);
   }
   const c10::DeviceType device = device_of(rank, config.device.kind);
   llm::train::prepare_deterministic(config.train.deterministic, device);
-  const auto unsaved = std::make_shared<llm::train::UnsavedSteps>();
-  rank.set_lost_at_a_stop([unsaved] { return unsaved->text(); });
   sherd::World world =
       rank.join({.timeout = config.parallel.timeout,
                  .device = device,
                  .transport = llm::setup::transport_of(llm::setup::shard_options(config).offload),
                  .reduce_scatter = llm::setup::reduce_scatter_of(config.parallel.reduce_scatter)});
   names.require_same(world);
-  starting.reset();
-  progress.reset();
-  if (rank.is_first()) {
-    say(ranks_line(rank, world.size()));
+  return world;
+}
+
+int train(bool dry, const std::vector<std::string>& words) {
+  Rank rank(OnSignal::RequestStop);
+  const auto status = std::make_shared<llm::train::RunStatus>();
+  rank.set_lost_at_a_stop([status] { return status->unsaved(); });
+  try {
+    const EndAtOnce end_at_once(
+        static_cast<int>(ExitCode::Stopped),
+        [&] { return sherd::launch::StopRequest::requested() && status->end_before_steps(); },
+        [&] { say_early_stop(rank, status->start()); });
+    llm::config::RunConfig config;
+    const sherd::World world = join(rank, dry, words, *status, config);
+    if (rank.is_first()) {
+      say(ranks_line(rank, world.size()));
+    }
+    const llm::train::RunHooks hooks = hooks_of(rank, status);
+    return dry ? (llm::train::dry_run(config, world, hooks) ? 0 : 1)
+               : exit_code_of(llm::train::run(config, world, hooks), config, world, hooks);
+  } catch (const llm::setup::ReportedElsewhere&) {
+    rank.await_report();
+    throw;
   }
-  llm::train::RunHooks hooks = hooks_that_print(rank.environment());
-  hooks.stop_requested = stop_requested;
-  hooks.before_an_end_at_once = [&](std::function<void()> clean_up) {
-    end_at_once.set_clean_up(std::move(clean_up));
-  };
-  hooks.begins_at = begins_at;
-  hooks.prepared = [&] { end_at_once.disarm(); };
-  hooks.show = live_line();
-  hooks.columns = [] { return ::isatty(STDOUT_FILENO) == 1 ? terminal_columns(0) : 0; };
-  hooks.failing = [&rank] { rank.outlive_peers(); };
-  hooks.unsaved = unsaved;
-  hooks.save_takes = [&rank](double seconds) { rank.tell_save_seconds(seconds); };
-  return train_together(config, world, hooks, dry);
 }
 
 }  // namespace
 
 llm::train::RunHooks hooks_that_print(const sherd::launch::RankEnvironment& environment) {
   llm::train::RunHooks hooks;
-  hooks.say = [](const std::string& line) { say(line); };
-  hooks.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
+  hooks.output.say = [](const std::string& line) { say(line); };
+  hooks.output.warn = [](const std::string& line) { say(line, /*json_on_stdout=*/true); };
   hooks.launch.restarted = environment.restarted;
   if (!environment.launch.empty()) {
     hooks.launch.id = environment.launch;
@@ -131,19 +143,15 @@ llm::train::RunHooks hooks_that_print(const sherd::launch::RankEnvironment& envi
   return hooks;
 }
 
-int train_together(const llm::config::RunConfig& config, const sherd::World& world,
-                   const llm::train::RunHooks& hooks, bool dry) {
-  if (dry) {
-    return llm::train::dry_run(config, world, hooks) ? 0 : 1;
-  }
-  const llm::train::RunOutcome outcome = llm::train::run(config, world, hooks);
+int exit_code_of(const llm::train::RunOutcome& outcome, const llm::config::RunConfig& config,
+                 const sherd::World& world, const llm::train::RunHooks& hooks) {
   if (world.rank() == 0 && outcome.stopped) {
-    hooks.say(stop_line(outcome, config));
+    hooks.output.say(stop_line(outcome, config));
   }
   return static_cast<int>(outcome.stopped ? ExitCode::Stopped : ExitCode::Done);
 }
 
-void add_train(CLI::App& program, int& exit_code) {
+void add_train(CLI::App& program, Verb& chosen) {
   CLI::App* verb =
       program.add_subcommand("train", "Fine-tune a model, configured by a TOML file and flags");
   show_recipe_in_usage(*verb);
@@ -155,19 +163,18 @@ void add_train(CLI::App& program, int& exit_code) {
            llm::config::help_text();
   });
   verb->prefix_command();  // the flags are llm::config's to read
-  verb->callback([verb, &exit_code] {
-    std::vector<std::string> words = verb->remaining();
+  verb->callback([verb, &chosen] {
+    const std::vector<std::string> words = verb->remaining();
     if (std::any_of(words.begin(), words.end(),
                     [](const std::string& word) { return word == "--help" || word == "-h"; })) {
       throw CLI::CallForHelp();
     }
-    const bool dry = std::erase(words, "--dry-run") > 0;
-    if (const auto code = start_ranks(take_ranks(words))) {
-      exit_code = *code;
-      return;
-    }
-    Rank rank(OnSignal::RequestStop);
-    exit_code = rank.run([&] { return train(rank, dry, words); });
+    chosen = [words] {
+      std::vector<std::string> given = words;
+      const bool dry = std::erase(given, "--dry-run") > 0;
+      const auto code = start_ranks(take_ranks(given));
+      return code ? *code : train(dry, given);
+    };
   });
 }
 

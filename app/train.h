@@ -12,9 +12,9 @@ namespace app {
 [[nodiscard]] llm::train::RunHooks hooks_that_print(
     const sherd::launch::RankEnvironment& environment);
 
-/// Trains, or says what it would do (`dry`). Returns the program's exit code. Collective. Throws as
-/// llm::train::run() does.
-[[nodiscard]] int train_together(const llm::config::RunConfig& config, const sherd::World& world,
-                                 const llm::train::RunHooks& hooks, bool dry);
+/// Says, on rank 0, how a run that was asked to stop goes on. Returns the program's exit code.
+[[nodiscard]] int exit_code_of(const llm::train::RunOutcome& outcome,
+                               const llm::config::RunConfig& config, const sherd::World& world,
+                               const llm::train::RunHooks& hooks);
 
 }  // namespace app

@@ -15,6 +15,7 @@
 #include "app/rank.h"
 #include "app/verbs.h"
 #include "llm/inputs/data_preview.h"
+#include "llm/inputs/preview_text.h"
 #include "llm/runs/run_view.h"
 #include "llm/text/printable.h"
 #include "llm/train/start.h"
@@ -108,7 +109,7 @@ int show_step(const WatchFlags& flags) {
 
 }  // namespace
 
-void add_watch(CLI::App& program, int& exit_code) {
+void add_watch(CLI::App& program, Verb& chosen) {
   CLI::App* verb =
       program.add_subcommand("watch", "Show a run's progress and curves in the terminal");
   auto flags = std::make_shared<WatchFlags>();
@@ -124,8 +125,9 @@ void add_watch(CLI::App& program, int& exit_code) {
       "Example: sherd watch runs/smollm2-135m-squad\nRefreshes every two seconds until the run "
       "ends or you press Ctrl-C, which does not affect the run. --step reads the run's tokenizer "
       "and data, no weights.");
-  verb->callback(
-      [flags, &exit_code] { exit_code = flags->step ? show_step(*flags) : watch(*flags); });
+  verb->callback([flags, &chosen] {
+    chosen = [flags] { return flags->step ? show_step(*flags) : watch(*flags); };
+  });
 }
 
 }  // namespace app

@@ -232,16 +232,18 @@ at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
 }
 
 std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
-                                           const std::vector<at::Tensor>& weights) {
-  if (is_one_product(input, weights)) {
+                                           const std::vector<at::Tensor>& weights,
+                                           const std::vector<at::Tensor>& biases) {
+  if (biases.empty() && is_one_product(input, weights)) {
     return at::GradMode::is_enabled()
                ? Linears::apply(input, at::TensorList(weights))
                : Linears::outputs_of(as_matrix(inference_linear(input, joined_rows(weights))),
                                      weights, input.sizes());
   }
   std::vector<at::Tensor> outputs;
-  for (const at::Tensor& weight : weights) {
-    outputs.push_back(linear_after_norm(input, weight));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    outputs.push_back(linear_after_norm(input, weights[i],
+                                        biases.empty() ? std::nullopt : std::optional(biases[i])));
   }
   return outputs;
 }

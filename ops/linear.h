@@ -27,7 +27,9 @@ namespace sherd::ops {
 /// Where the back end gains by it (GPUs) and the weights lie side by side in memory, as a sharded
 /// unit's do that are registered one after the other, one product makes all outputs, which are then
 /// columns of one matrix, one the input's gradient, and one writes all weights' gradients.
-[[nodiscard]] std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
-                                                         const std::vector<at::Tensor>& weights);
+/// `biases`: none, or one per weight; then each output has a product of its own.
+[[nodiscard]] std::vector<at::Tensor> linears_after_norm(
+    const at::Tensor& input, const std::vector<at::Tensor>& weights,
+    const std::vector<at::Tensor>& biases = {});
 
 }  // namespace sherd::ops

@@ -54,6 +54,11 @@ uint64_t sherd_text_vocabulary_size(const sherd_tokenizer* tokenizer);
 int32_t sherd_text_special_tokens(const sherd_tokenizer* tokenizer, char** tokens,
                                   size_t* length_bytes, char** error);
 
+/* The ids of added tokens that are found before anything else is done to a text, a JSON array:
+ * where one begins, a text may be encoded in two parts. Freed with sherd_text_free_string(). */
+int32_t sherd_text_boundary_ids(const sherd_tokenizer* tokenizer, char** ids, size_t* length_bytes,
+                                char** error);
+
 /* Encodes a text into *encoding; several threads may do so at once.
  * add_special: let the tokenizer add the tokens of its template, such as <s> in front. */
 int32_t sherd_text_encode(const sherd_tokenizer* tokenizer, sherd_text_slice text, bool add_special,
@@ -81,6 +86,7 @@ int32_t sherd_text_squad_normalize(sherd_text_slice answer, char** normalized, s
                                    char** error);
 
 typedef struct sherd_chat_template sherd_chat_template;
+typedef struct sherd_conversation sherd_conversation;
 
 /* A rendered conversation, and the bytes [begin, end) of its `count` generation blocks. Freed with
  * sherd_text_free_chat(). */
@@ -102,15 +108,22 @@ void sherd_text_chat_close(sherd_chat_template* chat_template);
 int32_t sherd_text_chat_named(sherd_text_slice name, char** source, size_t* length_bytes,
                               char** error);
 
-/* A conversation as the template writes it, prepared as transformers does. `messages`: a JSON list.
- * `tools`: a JSON list or null. `variables`: a JSON object with what else the template may name
- * (add_generation_prompt, bos_token …). `now`: the local time for strftime_now(), such as
- * 2026-03-09T07:05:03; empty for the present. Steps, stack and output are bounded. Several threads
- * may render at once. */
-int32_t sherd_text_chat_render(const sherd_chat_template* chat_template, sherd_text_slice messages,
-                               sherd_text_slice tools, sherd_text_slice variables,
-                               sherd_text_slice now, sherd_text_rendered_chat* rendered,
-                               char** error);
+/* A conversation as templates read it, prepared as transformers does. `messages`: a JSON list.
+ * `tools`: a JSON list or null. `variables`: a JSON object with what else a template may name
+ * (bos_token, add_generation_prompt …). */
+int32_t sherd_text_conversation_open(sherd_text_slice messages, sherd_text_slice tools,
+                                     sherd_text_slice variables, sherd_conversation** conversation,
+                                     char** error);
+void sherd_text_conversation_close(sherd_conversation* conversation);
+
+/* The first `count` messages as the template writes them. `add_generation_prompt`: 0, 1, or -1 for
+ * what the variables say. `now`: the local time for strftime_now(), such as 2026-03-09T07:05:03;
+ * empty for the present. Steps, stack and output are bounded. Several threads may render at once.
+ */
+int32_t sherd_text_chat_render(const sherd_chat_template* chat_template,
+                               const sherd_conversation* conversation, size_t count,
+                               int32_t add_generation_prompt, sherd_text_slice now,
+                               sherd_text_rendered_chat* rendered, char** error);
 void sherd_text_free_chat(sherd_text_rendered_chat* rendered);
 
 typedef struct sherd_parquet sherd_parquet;

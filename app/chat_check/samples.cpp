@@ -31,20 +31,20 @@ Json fault_as_json(const ChatFault& fault) {
 }
 
 // A template that cannot be parsed cannot be rendered.
-std::function<std::string(const Json& messages, bool add_generation_prompt)> renderer_of(
-    const Json& question) {
+std::function<std::string(const Json& messages, std::size_t count, bool add_generation_prompt)>
+renderer_of(const Json& question) {
   const auto kwargs = field_of(question, "kwargs");
   const auto tools = field_of(question, "tools");
   const auto now = text_of(question, "now");
   const std::string file = text_of(question, "template_file");
   std::optional<ChatTemplate> parsed;
-  return [=](const Json& messages, bool add_generation_prompt) mutable {
+  std::optional<ChatInput> input;
+  return [=](const Json& messages, std::size_t count, bool add_generation_prompt) mutable {
     if (!parsed) {
       parsed = ChatTemplate::from_file(file);
+      input = parsed->input(messages, tools, kwargs);
     }
-    Json arguments = kwargs;
-    arguments["add_generation_prompt"] = add_generation_prompt;
-    return parsed->render(messages, tools, arguments, now).text;
+    return parsed->render(*input, count, add_generation_prompt, now).text;
   };
 }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "llm/bench/bench.h"
+#include "llm/bench/bench_options.h"
 #include "llm/bench/matmul_limit.h"
 #include "llm/io/hf_config.h"
 

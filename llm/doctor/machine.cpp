@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "files/control_group.h"
-#include "llm/doctor/interfaces.h"
 #include "llm/hub/settings.h"
 #include "sherd/error.h"
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "llm/doctor/interfaces.h"
+
 namespace llm::doctor {
 
 struct Processor {
@@ -33,14 +35,6 @@ struct Memory {
 struct ProcessLimit {
   std::string name;
   std::optional<std::uint64_t> value;
-};
-
-struct Interface {
-  std::string name;
-  std::vector<std::string> addresses;
-  bool is_up = false;
-  bool is_loopback = false;
-  std::optional<int> megabits_per_second;
 };
 
 struct Gpu {

@@ -129,7 +129,7 @@ EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& token
     const text::ChatEncoder encoder(tokenizer, std::move(*asked), {});
     return {std::make_shared<text::ChatEncoder>(encoder), false, encoder.stop_ids()};
   }
-  if (source.run && inputs::learns_chat(source.run->data)) {
+  if (!source.chat_template.empty()) {
     auto learned = inputs::learned_chat_of(source.run->data, tokenizer, source.chat_template);
     auto stop_ids = learned->stop_ids();
     return {std::move(learned), true, std::move(stop_ids)};

@@ -31,7 +31,7 @@ struct EvaluatedModel {
   setup::ModelValues model_values =
       {};  ///< of the model folder when the run began; empty: not known
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
-  std::string chat_template = {};  ///< the text of the one that the run learned by; empty: none
+  std::string chat_template = {};  ///< RunNote::chat_template; empty: it learned no conversations
   std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
 };
 

@@ -145,7 +145,7 @@ std::string with_default_arguments(const text::ChatEncoder& learned) {
 std::optional<io::ExportedChat> exported_chat_of(const config::DataSection& data,
                                                  const std::string& recorded,
                                                  const std::string& model) {
-  if (!inputs::learns_chat(data)) {
+  if (recorded.empty()) {
     return std::nullopt;
   }
   const text::Tokenizer tokenizer = setup::load_tokenizer(model);

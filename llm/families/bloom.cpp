@@ -77,9 +77,9 @@ class BloomAttention : public model::AttentionImpl {
       : layer_(layer), heads_(config.heads), head_size_(config.head_size) {
     const int64_t width = config.hidden_size;
     const double std = config.initializer_range;
-    query_key_value_ =
-        register_module("query_key_value", model::BiasedProjection(width, 3 * width, std));
-    dense_ = register_module("dense", model::BiasedProjection(width, width, std));
+    query_key_value_ = register_module("query_key_value",
+                                       model::Projection(width, 3 * width, std, /*has_bias=*/true));
+    dense_ = register_module("dense", model::Projection(width, width, std, /*has_bias=*/true));
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
@@ -94,7 +94,7 @@ class BloomAttention : public model::AttentionImpl {
   int64_t layer_;
   int64_t heads_;
   int64_t head_size_;
-  model::BiasedProjection query_key_value_{nullptr}, dense_{nullptr};
+  model::Projection query_key_value_{nullptr}, dense_{nullptr};
 };
 
 // down(gelu(up(x))) with the tanh form of GELU
@@ -103,8 +103,10 @@ class BloomMlp : public model::FeedForwardImpl {
   explicit BloomMlp(const model::DecoderConfig& config) {
     const int64_t width = config.hidden_size, inner = config.feed_forward_size;
     const double std = config.initializer_range;
-    dense_h_to_4h_ = register_module("dense_h_to_4h", model::BiasedProjection(width, inner, std));
-    dense_4h_to_h_ = register_module("dense_4h_to_h", model::BiasedProjection(inner, width, std));
+    dense_h_to_4h_ =
+        register_module("dense_h_to_4h", model::Projection(width, inner, std, /*has_bias=*/true));
+    dense_4h_to_h_ =
+        register_module("dense_4h_to_h", model::Projection(inner, width, std, /*has_bias=*/true));
   }
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD) const override {
@@ -114,7 +116,7 @@ class BloomMlp : public model::FeedForwardImpl {
   }
 
  private:
-  model::BiasedProjection dense_h_to_4h_{nullptr}, dense_4h_to_h_{nullptr};
+  model::Projection dense_h_to_4h_{nullptr}, dense_4h_to_h_{nullptr};
 };
 
 std::shared_ptr<model::NormImpl> bloom_norm(const model::DecoderConfig& config) {

@@ -123,63 +123,50 @@ config::DataFormat recognised(config::DataFormat format, text::RecordKind kind) 
   }
 }
 
-std::string kind_text(text::RecordKind kind) {
-  switch (kind) {
+std::string kind_text(const text::FirstRecord& first, const text::Columns& columns) {
+  switch (first.kind) {
     case text::RecordKind::Chat:
-      return "chat (`messages`)";
+      return fmt::format("chat (`{}`)", columns.messages);
     case text::RecordKind::Alpaca:
       return "alpaca (`instruction`, `input`, `output`)";
     case text::RecordKind::Sharegpt:
       return "sharegpt (`conversations`)";
     case text::RecordKind::Text:
-      return "text (`text`, learned as a whole)";
+      return fmt::format("text (`{}`, learned as a whole)", columns.text);
     default:
-      return "";
+      return fmt::format("prompt_completion (`{}`, `{}`{})", columns.prompt, columns.completion,
+                         first.is_conversation ? ", lists of messages" : "");
   }
 }
 
-// For people: what was recognised, and which columns are not read.
-std::string note_of(const text::FirstRecord& first, bool was_auto) {
-  std::string note = was_auto ? kind_text(first.kind) : "";
-  if (!first.unread_columns.empty()) {
-    const bool is_one = first.unread_columns.size() == 1;
-    note +=
-        fmt::format("{}the column{} {} {} not read", note.empty() ? "" : "; ", is_one ? "" : "s",
-                    text::names_text(first.unread_columns), is_one ? "is" : "are");
-  }
-  return note;
-}
-
-bool is_questions(const std::string& file, config::DataFormat format) {
-  if (format != config::DataFormat::Parquet) {
-    return format == config::DataFormat::Squad;
+bool is_questions(const std::string& file, const FileReading& reading) {
+  if (reading.format != config::DataFormat::Parquet) {
+    return reading.format == config::DataFormat::Squad;
   }
   try {
     const sherd::files::MappedFile mapped(file);
-    const auto columns = text::ParquetRows(mapped.bytes(), file, {}).columns();
-    return std::find(columns.begin(), columns.end(), "context") != columns.end();
+    return text::are_of_questions(text::ParquetRows(mapped.bytes(), file, {}).columns(),
+                                  reading.columns);
   } catch (const sherd::Error&) {
     return true;  // reading it will tell
   }
 }
 
 // Looks at the first record: sets a format that was left out, and the note.
-void recognise(DataFile& all, bool was_auto) {
+void recognise(DataFile& all) {
+  if (all.are_questions) {
+    all.note = "squad (questions about contexts)";
+    return;
+  }
   for (const NamedBytes& file : all.files) {
-    if (is_questions(file.name, all.reading.format)) {
-      all.are_questions = true;
-      return;
-    }
     const text::DataBytes source{file.name};
     const text::FirstRecord first =
         text::first_record(source, record_reading_of(source, all.reading));
     if (first.kind == text::RecordKind::Auto) {
       continue;  // it has none
     }
-    all.note = note_of(first, was_auto);
-    if (was_auto) {
-      all.reading.format = recognised(all.reading.format, first.kind);
-    }
+    all.note = kind_text(first, all.reading.columns);
+    all.reading.format = recognised(all.reading.format, first.kind);
     return;
   }
 }
@@ -243,6 +230,8 @@ class JoinedQuestions {
     const std::size_t number = files_.size();
     const std::size_t contexts = all_.contexts.size();
     files_.push_back(name);
+    part.unread.place_in(name_in_folder(name));
+    all_.unread.add(part.unread);
     std::move(part.contexts.begin(), part.contexts.end(), std::back_inserter(all_.contexts));
     for (text::BadSample& sample : part.skipped) {
       const std::string content = std::move(sample.content);
@@ -409,7 +398,10 @@ DataFile find_data_file(const fs::path& path, const FileReading& reading) {
   if (all.reading.format == config::DataFormat::Auto) {  // all are empty
     all.reading.format = format_of({all.files.front().name});
   }
-  recognise(all, reading.format == config::DataFormat::Auto);
+  all.are_questions = is_questions(all.files.front().name, all.reading);
+  if (reading.format == config::DataFormat::Auto) {
+    recognise(all);
+  }
   return all;
 }
 

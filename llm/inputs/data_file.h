@@ -39,8 +39,7 @@ struct DataFile {
   std::string sha256;             ///< of several files that of their digests, one after the other
   FileReading reading = {};       ///< its format is never Auto
   bool are_questions = false;     ///< about contexts: read as a whole; else records, one by one
-  std::string note = {};          ///< for people: its kind where that was recognised, and columns
-                                  ///< that are not read; else empty
+  std::string note = {};          ///< for people: its kind where that was recognised; else empty
 };
 
 /// What Auto means for a file, before its records are looked at: jsonl, csv or parquet by the

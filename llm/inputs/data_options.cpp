@@ -57,17 +57,17 @@ text::ChatOptions chat_options(const config::DataSection& data) {
 
 }  // namespace
 
-bool is_chat(config::DataFormat format) {
-  return format == config::DataFormat::Chat || format == config::DataFormat::Alpaca ||
-         format == config::DataFormat::Sharegpt;
-}
-
 text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
                                       const text::Tokenizer& tokenizer,
-                                      const text::PromptLimits& limits) {
+                                      const text::PromptLimits& limits,
+                                      const std::string& recorded) {
   text::PromptOptions options;
   if (data.separator != "auto") {
     options.separator = data.separator;
+  }
+  if (!recorded.empty()) {
+    options.chat = learned_chat_of(data, tokenizer, recorded);
+    return {tokenizer, limits, std::move(options)};
   }
   const bool is_own = data.chat_template == "model";
   try {
@@ -86,27 +86,21 @@ text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
   return {tokenizer, limits, std::move(options)};
 }
 
-bool learns_chat(const config::DataSection& data) {
-  return std::any_of(data.train.begin(), data.train.end(),
-                     [](const config::DataSet& set) { return is_chat(set.format); });
+std::string chat_template_text(const config::DataSection& data, const text::Tokenizer& tokenizer) {
+  const text::PromptLimits any{.max_length_tokens = 2, .max_answer_tokens = 1};
+  return prompt_encoder_of(data, tokenizer, any).chat().chat_template().source();
 }
 
 std::shared_ptr<const text::ChatEncoder> learned_chat_of(const config::DataSection& data,
                                                          const text::Tokenizer& tokenizer,
                                                          const std::string& recorded) {
-  if (!recorded.empty()) {
-    const std::string name =
-        data.chat_template == "model" ? "the run's chat template" : data.chat_template;
-    return std::make_shared<text::ChatEncoder>(
-        tokenizer,
-        text::ChatTemplate::from_text(name, recorded,
-                                      text::ChatTemplate::tokens_of_folder(tokenizer.folder())),
-        chat_options(data));
-  }
-  const text::PromptLimits any{.max_length_tokens = 2, .max_answer_tokens = 1};
-  const text::PromptEncoder encoder = prompt_encoder_of(data, tokenizer, any);
-  static_cast<void>(encoder.chat());  // throws where there is none
-  return encoder.options().chat;
+  const std::string name =
+      data.chat_template == "model" ? "the run's chat template" : data.chat_template;
+  return std::make_shared<text::ChatEncoder>(
+      tokenizer,
+      text::ChatTemplate::from_text(name, recorded,
+                                    text::ChatTemplate::tokens_of_folder(tokenizer.folder())),
+      chat_options(data));
 }
 
 BatchShape batch_shape(const config::TrainSection& train, int world_size) {

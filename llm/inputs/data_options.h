@@ -21,24 +21,23 @@ namespace llm::inputs {
 [[nodiscard]] FileReading training_reading_of(const config::DataSet& set,
                                               const config::DataSection& data);
 
-/// Whether the records of a format are conversations.
-[[nodiscard]] bool is_chat(config::DataFormat format);
-
 /// What encodes the samples of `data`, conversations by the chat template that it names, of which
-/// the model is that of the tokenizer's folder. Throws sherd::Error as text::PromptEncoder, and for
-/// a named template that cannot be read.
+/// the model is that of the tokenizer's folder; by the one that a run has learned where `recorded`,
+/// RunNote::chat_template, is not empty. Throws sherd::Error as text::PromptEncoder, and for a
+/// named template that cannot be read.
 [[nodiscard]] text::PromptEncoder prompt_encoder_of(const config::DataSection& data,
                                                     const text::Tokenizer& tokenizer,
-                                                    const text::PromptLimits& limits);
+                                                    const text::PromptLimits& limits,
+                                                    const std::string& recorded = "");
 
-/// Whether a run learns conversations.
-[[nodiscard]] bool learns_chat(const config::DataSection& data);
-/// What those conversations are encoded with. `recorded` is the text of the chat template that a
-/// checkpoint has; empty: the template that `data` names. Throws sherd::Error as
-/// prompt_encoder_of(), and BadData for a model without a chat template.
+/// The text of the chat template by which the conversations of `data` are encoded. Throws
+/// sherd::Error as prompt_encoder_of(), and BadData for a model without a chat template.
+[[nodiscard]] std::string chat_template_text(const config::DataSection& data,
+                                             const text::Tokenizer& tokenizer);
+/// What a run has encoded its conversations with. `recorded` is RunNote::chat_template, not empty.
+/// Throws sherd::Error for a template that cannot be read.
 [[nodiscard]] std::shared_ptr<const text::ChatEncoder> learned_chat_of(
-    const config::DataSection& data, const text::Tokenizer& tokenizer,
-    const std::string& recorded = "");
+    const config::DataSection& data, const text::Tokenizer& tokenizer, const std::string& recorded);
 
 /// How a step's samples are dealt; by one each where the micro-batch is still to be chosen. Throws
 /// sherd::Error(Usage) if they do not divide.

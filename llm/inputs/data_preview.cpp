@@ -23,16 +23,16 @@ Sampler sampler_of(const RunData& data, const config::TrainSection& train) {
   return {data.length.rows, train.global_batch, static_cast<std::uint64_t>(train.seed)};
 }
 
-struct Place {
+struct SamplePlace {
   std::int64_t sample = 0;
   std::int64_t step = 0;
 };
 
 // The first of an epoch.
-std::vector<Place> first_places(const RunData& data, const config::TrainSection& train,
-                                std::int64_t count) {
+std::vector<SamplePlace> first_places(const RunData& data, const config::TrainSection& train,
+                                      std::int64_t count) {
   Sampler sampler = sampler_of(data, train);
-  std::vector<Place> places;
+  std::vector<SamplePlace> places;
   for (std::int64_t step = 0; step < data.length.steps_per_epoch; ++step) {
     for (const std::int64_t sample : data.rows.samples_of(sampler.batch(step))) {
       if (std::ssize(places) == count) {
@@ -65,7 +65,8 @@ std::vector<TextPart> parts_of(const Sample& sample, const text::Tokenizer& toke
   return parts;
 }
 
-PreviewedSample shown(const RunData& data, const Place& place, const text::Tokenizer& tokenizer) {
+PreviewedSample shown(const RunData& data, const SamplePlace& place,
+                      const text::Tokenizer& tokenizer) {
   const Sample sample = data.training[static_cast<std::size_t>(place.sample)];
   return {.step = place.step,
           .tokens = static_cast<std::int64_t>(sample.ids.size()),
@@ -123,10 +124,6 @@ std::int64_t duplicates_of(const Samples& samples) {
 
 }  // namespace
 
-double DataFigures::supervised_share() const {
-  return tokens == 0 ? 0 : static_cast<double>(supervised_tokens) / static_cast<double>(tokens);
-}
-
 DataFigures data_figures(const RunData& data, const config::RunConfig& config,
                          const BatchShape& shape) {
   std::vector<std::int64_t> lengths;
@@ -159,13 +156,13 @@ DataPreview preview_of(const OpenData& run, std::int64_t count) {
                       data_figures(run.data, run.config, run.shape),
                       {},
                       duplicates_of(run.data.training)};
-  const std::vector<Place> places = first_places(run.data, run.config.train, count);
+  const std::vector<SamplePlace> places = first_places(run.data, run.config.train, count);
   Indices samples;
-  for (const Place& place : places) {
+  for (const SamplePlace& place : places) {
     samples.push_back(place.sample);
   }
   const SampleRecords records(run, samples);
-  for (const Place& place : places) {
+  for (const SamplePlace& place : places) {
     preview.samples.push_back(shown(run.data, place, run.tokenizer));
     records.complete(preview.samples.back(), place.sample);
   }
@@ -224,7 +221,7 @@ std::string example_lines(const OpenData& run) {
   constexpr std::int64_t kExamples = 3;
   std::string lines = figures_line(data_figures(run.data, run.config, run.shape)) +
                       "\nfirst samples (supervised text in [[ ]]):";
-  for (const Place& place : first_places(run.data, run.config.train, kExamples)) {
+  for (const SamplePlace& place : first_places(run.data, run.config.train, kExamples)) {
     PreviewedSample sample = shown(run.data, place, run.tokenizer);
     for (TextPart& part : sample.parts) {
       part.text = clipped(part.text);

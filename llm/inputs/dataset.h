@@ -42,6 +42,7 @@ struct DatasetReport {
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
   std::int64_t duplicates = 0;  ///< samples that have the tokens of one before them
   ConversationFigures chat;
+  text::UnreadFields unread = {};  ///< of all good records of the file
   text::PromptLimits limits;
 
   /// Counts a sample, apart from `chat`.

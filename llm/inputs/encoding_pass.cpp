@@ -135,6 +135,7 @@ EncodedBatch EncodingPass::encoded(const RecordBatch& batch, const DrawnRecords&
   made.cursor = batch.cursor;
   made.done = batch.done;
   made.skipped = std::move(parsed.skipped);
+  made.unread = std::move(parsed.unread);
   made.good = static_cast<std::int64_t>(parsed.end - parsed.begin);
   made.others = parsed.others;
   made.are_records = made.good > 0 && parsed.questions->questions[parsed.begin].is_record();
@@ -233,6 +234,7 @@ void EncodingPass::add_faults(EncodedBatch& batch) {
   good_ += batch.good;
   others_ += batch.others;
   report_.records = report_.records || batch.are_records;
+  report_.unread.add(batch.unread);
   for (text::BadSample& sample : batch.skipped) {
     const std::string content = std::exchange(sample.content, {});
     if (source_.file.reading.bad.skip) {

@@ -34,6 +34,7 @@ struct EncodedBatch {
   std::int64_t others = 0;   ///< records of the other side
   bool are_records = false;  ///< else questions about contexts
   std::vector<text::BadSample> skipped;
+  text::UnreadFields unread;
   std::vector<Item> items;
 };
 

@@ -43,6 +43,10 @@ ParsedBatch parsed_lines(const Lines& lines, std::shared_ptr<const DataFile> sou
   }
   batch.others = keep_side(records, source->reading);
   batch.end = records.questions.size();
+  batch.unread = std::exchange(records.unread, {});
+  if (source->files.size() > 1) {
+    batch.unread.place_in(std::filesystem::path(file.name).filename().string());
+  }
   batch.questions = std::make_shared<text::QuestionFile>(std::move(records));
   batch.file = std::move(source);
   return batch;

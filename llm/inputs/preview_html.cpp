@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 
-#include "llm/inputs/data_preview.h"
 #include "llm/inputs/preview_text.h"
 #include "llm/text/printable.h"
 
@@ -72,8 +71,9 @@ std::string list_of(const DataPreview& preview) {
   for (const TrainingPart& part : preview.parts) {
     html += "<li>" + html_text(line_of(part)) + "</li>\n<li>" + html_text(part.report.sentence()) +
             "</li>\n";
-    const std::string conversations = line_of(part.report.chat);
-    html += conversations.empty() ? "" : "<li>" + html_text(conversations) + "</li>\n";
+    for (const std::string& line : {line_of(part.report.chat), part.report.unread.sentence()}) {
+      html += line.empty() ? "" : "<li>" + html_text(line) + "</li>\n";
+    }
   }
   for (const std::string& line : lines_of(preview.skipped)) {
     html += "<li class=\"doubt\">" + html_text(line) + "</li>\n";

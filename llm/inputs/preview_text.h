@@ -1,13 +1,23 @@
 #pragma once
-// Text of data as it may be shown.
+// A preview as text, JSON and HTML.
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "llm/inputs/data_preview.h"
+#include "llm/inputs/previewed_sample.h"
 
 namespace llm::inputs {
+
+/// How supervised text is marked on a terminal.
+enum class Marks { Brackets, Colour };
+
+/// Whether a long sample is shown without its middle.
+enum class Clip { None, Middle };
+
+/// "lengths: 12 to 40 tokens, median 20, 95 % within 31; 12.5 % supervised; no padding (…)";
+/// without the last part where no micro-batch could be padded.
+[[nodiscard]] std::string figures_line(const DataFigures& figures);
 
 /// A sample on one line, supervised text in [[ ]]: "34 tokens, 3 supervised; 30 tokens cut off:
 /// Who?[[ Lily</s>]]".
@@ -39,5 +49,16 @@ namespace llm::inputs {
 /// The records that yield no sample, a line each: "skipped: a.jsonl: line 3, byte 57: has no …". Of
 /// many the first 20, and how many more there are.
 [[nodiscard]] std::vector<std::string> lines_of(const std::vector<text::BadSample>& skipped);
+
+/// For people, without a line end; the text of data can do nothing to a terminal. Lines have at
+/// most 80 columns, except those of samples and names that are longer. With Clip::Middle at most
+/// 2,000 characters of each part.
+[[nodiscard]] std::string to_text(const DataPreview& preview, Marks marks, Clip clip = Clip::None);
+[[nodiscard]] std::string to_text(const std::vector<DealtSample>& dealt, Marks marks);
+/// One line, which can do nothing to a terminal either.
+[[nodiscard]] std::string to_json(const DataPreview& preview);
+[[nodiscard]] std::string to_json(const std::vector<DealtSample>& dealt);
+/// A page that needs no other file. Clips as to_text().
+[[nodiscard]] std::string to_html(const DataPreview& preview, Clip clip = Clip::None);
 
 }  // namespace llm::inputs

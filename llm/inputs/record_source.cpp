@@ -36,6 +36,7 @@ class WholeSource final : public RecordSource {
       : file_(std::make_shared<DataFile>(whole_file(source))), next_(begin) {
     text::QuestionFile all = parse_questions(*file_);
     skipped_ = std::exchange(all.skipped, {});
+    unread_ = std::exchange(all.unread, {});
     questions_ = std::make_shared<text::QuestionFile>(std::move(all));
   }
 
@@ -49,10 +50,13 @@ class WholeSource final : public RecordSource {
     }
     const std::int64_t end = std::min(begin + kBatchRecords, count());
     RecordBatch batch{next_, end, [this, begin, end] {
-                        return ParsedBatch{questions_, static_cast<std::size_t>(begin),
+                        return ParsedBatch{questions_,
+                                           static_cast<std::size_t>(begin),
                                            static_cast<std::size_t>(end),
                                            begin == 0 ? skipped_ : std::vector<text::BadSample>(),
-                                           file_};
+                                           file_,
+                                           0,
+                                           begin == 0 ? unread_ : text::UnreadFields()};
                       }};
     ++next_.batch;
     next_.number = end + 1;
@@ -65,6 +69,7 @@ class WholeSource final : public RecordSource {
   std::shared_ptr<const DataFile> file_;
   std::shared_ptr<const text::QuestionFile> questions_;
   std::vector<text::BadSample> skipped_;
+  text::UnreadFields unread_;
   Cursor next_;
 };
 
@@ -78,6 +83,7 @@ class RecordStream final : public RecordSource {
       for (std::int64_t record = 1; record < next_.number && reader_->next(); ++record) {
         ++done_;
       }
+      static_cast<void>(reader_->take_unread());  // counted before
     }
   }
 
@@ -93,6 +99,7 @@ class RecordStream final : public RecordSource {
     text::QuestionFile some = read_some(batch.skipped);
     batch.others = keep_side(some, source_->reading);
     batch.end = some.questions.size();
+    batch.unread = std::exchange(some.unread, {});
     batch.questions = std::make_shared<text::QuestionFile>(std::move(some));
     batch.file = source_;
     ++next_.batch;
@@ -110,6 +117,13 @@ class RecordStream final : public RecordSource {
     reader_.emplace(file, record_reading_of(file, source_->reading));
   }
 
+  void take_unread(text::QuestionFile& some) {
+    some.unread = reader_->take_unread();
+    if (source_->files.size() > 1) {
+      some.unread.place_in(std::filesystem::path(name()).filename().string());
+    }
+  }
+
   // Up to the end of the file, whose faults then stand in `skipped`.
   text::QuestionFile read_some(std::vector<text::BadSample>& skipped) {
     text::QuestionFile some;
@@ -117,6 +131,7 @@ class RecordStream final : public RecordSource {
          std::ssize(some.questions) < kBatchRecords && bytes < kMostStreamedBytes;) {
       std::optional<text::Question> question = reader_->next();
       if (!question) {
+        take_unread(some);
         skipped = std::move(*reader_).skipped();
         next_ = {next_.batch, next_.file + 1, 0, 1};
         if (next_.file < std::ssize(source_->files)) {
@@ -133,6 +148,7 @@ class RecordStream final : public RecordSource {
       ++next_.number;
       ++done_;
     }
+    take_unread(some);
     return some;
   }
 

@@ -33,6 +33,7 @@ struct ParsedBatch {
   std::vector<text::BadSample> skipped = {};
   std::shared_ptr<const DataFile> file;  ///< with bytes of questions
   std::int64_t others = 0;               ///< records of the other side
+  text::UnreadFields unread = {};        ///< of records of both sides
 };
 
 /// A batch that any thread may parse.

@@ -10,6 +10,11 @@
 
 namespace llm::inputs {
 
+bool RunData::learns_conversations() const {
+  return std::any_of(parts.begin(), parts.end(),
+                     [](const TrainingPart& part) { return part.report.chat.conversations > 0; });
+}
+
 RunLength run_length(const config::RunConfig& config, std::int64_t rows) {
   const std::int64_t batch = config.train.global_batch;
   RunLength length{rows, (rows + batch - 1) / batch, 0};

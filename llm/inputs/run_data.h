@@ -67,6 +67,10 @@ struct RunData {
   std::vector<Heldout> heldout;
   std::vector<text::BadSample> skipped;  ///< of all files
   RunLength length;
+
+  /// Whether training samples are conversations, whatever the formats of their files: the model
+  /// then learns a chat template and its stop token, which RunNote::chat_template keeps.
+  [[nodiscard]] bool learns_conversations() const;
 };
 
 /// A run's data, opened: what is looked at without a model.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "llm/inputs/data_preview.h"
+#include "llm/inputs/previewed_sample.h"
 #include "llm/inputs/run_data.h"
 #include "llm/text/prompt.h"
 #include "llm/text/questions.h"

@@ -8,6 +8,26 @@ namespace llm::inputs {
 
 using nlohmann::json;
 
+namespace {
+
+json json_of(const text::UnreadFields& unread) {
+  json list = json::array();
+  for (const text::UnreadFields::Field& field : unread.all()) {
+    list.push_back({field.name, field.records, field.first_record});
+  }
+  return list;
+}
+
+text::UnreadFields unread_of(const json& list) {
+  text::UnreadFields unread;
+  for (const json& field : list) {
+    unread.add({field.at(0), field.at(1), field.at(2)});
+  }
+  return unread;
+}
+
+}  // namespace
+
 json json_of(const DatasetReport& report) {
   return {{"records", report.records},
           {"samples", report.samples},
@@ -19,6 +39,7 @@ json json_of(const DatasetReport& report) {
           {"answers_cut", report.answers_cut},
           {"answers_outside", report.answers_outside},
           {"duplicates", report.duplicates},
+          {"unread", json_of(report.unread)},
           {"max_length_tokens", report.limits.max_length_tokens},
           {"max_answer_tokens", report.limits.max_answer_tokens},
           {"chat",
@@ -38,6 +59,7 @@ DatasetReport report_of(const json& fields) {
   report.answers_cut = fields.at("answers_cut");
   report.answers_outside = fields.at("answers_outside");
   report.duplicates = fields.at("duplicates");
+  report.unread = unread_of(fields.at("unread"));
   report.limits = {fields.at("max_length_tokens"), fields.at("max_answer_tokens")};
   const json& chat = fields.at("chat");
   report.chat.conversations = chat.at(0);

@@ -2,10 +2,17 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 
 #include "llm/model/rope.h"
 
 namespace llm::model {
+
+/// Which norm the heads of queries and keys have before they are rotated.
+enum class HeadNorm {
+  None,
+  PerHead,  ///< RMSNorm over each head's H, one weight for all heads
+};
 
 /// The shape of a decoder, whatever its family.
 struct DecoderConfig {
@@ -22,6 +29,9 @@ struct DecoderConfig {
   bool tied_embedding = false;      ///< the embedding is the head too
   /// Rotary positions; without them attention is biased by ALiBi.
   std::optional<RopeConfig> rope = std::nullopt;
+  std::set<int64_t> layers_without_rope = {};  ///< of a model with rotary positions
+  bool query_key_value_bias = false;           ///< biases of the projections of q, k and v
+  HeadNorm head_norm = HeadNorm::None;
   /// Adds to attention and feed-forward their normalised inputs, not the inputs themselves.
   bool residual_is_normalised = false;
 };

@@ -1,5 +1,7 @@
 #include "llm/model/parts.h"
 
+#include <optional>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -10,30 +12,28 @@
 #include "ops/rms_norm.h"
 
 namespace llm::model {
+namespace {
 
-ProjectionImpl::ProjectionImpl(int64_t inputs, int64_t outputs, double std)
+std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+}  // namespace
+
+ProjectionImpl::ProjectionImpl(int64_t inputs, int64_t outputs, double std, bool has_bias)
     : weight(
-          register_parameter("weight", at::empty({outputs, inputs}, at::kFloat).normal_(0, std))) {}
+          register_parameter("weight", at::empty({outputs, inputs}, at::kFloat).normal_(0, std))) {
+  if (has_bias) {
+    bias = register_parameter("bias", at::zeros({outputs}, at::kFloat));
+  }
+}
 
 at::Tensor ProjectionImpl::forward(const at::Tensor& input) const {
-  return sherd::ops::linear(input, weight);
+  return sherd::ops::linear(input, weight, optional_of(bias));
 }
 
 at::Tensor ProjectionImpl::after_norm(const at::Tensor& normalised) const {
-  return sherd::ops::linear_after_norm(normalised, weight);
-}
-
-BiasedProjectionImpl::BiasedProjectionImpl(int64_t inputs, int64_t outputs, double std)
-    : weight(
-          register_parameter("weight", at::empty({outputs, inputs}, at::kFloat).normal_(0, std))),
-      bias(register_parameter("bias", at::zeros({outputs}, at::kFloat))) {}
-
-at::Tensor BiasedProjectionImpl::forward(const at::Tensor& input) const {
-  return sherd::ops::linear(input, weight, bias);
-}
-
-at::Tensor BiasedProjectionImpl::after_norm(const at::Tensor& normalised) const {
-  return sherd::ops::linear_after_norm(normalised, weight, bias);
+  return sherd::ops::linear_after_norm(normalised, weight, optional_of(bias));
 }
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary, int64_t width, double std)

@@ -10,32 +10,19 @@
 
 namespace llm::model {
 
-/// A linear map without bias. Weight [O, I], drawn from N(0, std).
+/// A linear map. Weight [O, I], drawn from N(0, std); with `has_bias` a bias [O], zeros.
 class ProjectionImpl : public torch::nn::Module {
  public:
-  ProjectionImpl(int64_t inputs, int64_t outputs, double std);
+  ProjectionImpl(int64_t inputs, int64_t outputs, double std, bool has_bias = false);
   /// [..., I] -> [..., O]
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
   /// The same of a norm's output, which is not kept for backward. Both belong to one unit.
   [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised) const;
 
   at::Tensor weight;
+  at::Tensor bias;  ///< undefined where there is none
 };
 TORCH_MODULE(Projection);
-
-/// A linear map with bias. Weight [O, I], drawn from N(0, std); bias [O], zeros.
-class BiasedProjectionImpl : public torch::nn::Module {
- public:
-  BiasedProjectionImpl(int64_t inputs, int64_t outputs, double std);
-  /// [..., I] -> [..., O]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
-  /// The same of a norm's output, which is not kept for backward. Both belong to one unit.
-  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised) const;
-
-  at::Tensor weight;
-  at::Tensor bias;
-};
-TORCH_MODULE(BiasedProjection);
 
 /// A table of token vectors. Weight [V, D], drawn from N(0, std).
 class TokenEmbeddingImpl : public torch::nn::Module {

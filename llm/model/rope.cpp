@@ -27,17 +27,57 @@ float stretched(float frequency, const Llama3Scaling& scaling) {
   return static_cast<float>((1 - share) * slow + share * frequency);
 }
 
+// Frequencies become others, in place. Shapes: fp32 [head_size / 2].
+void scale_frequencies(at::Tensor& frequencies, const Llama3Scaling& scaling) {
+  auto values = frequencies.accessor<float, 1>();
+  for (int64_t i = 0; i < values.size(0); ++i) {
+    values[i] = stretched(values[i], scaling);
+  }
+}
+
+// The pair, a fraction too, that makes so many turns in the original context.
+double pair_of(double turns, const YarnScaling& scaling, double theta, int64_t head_size) {
+  const double original = static_cast<double>(scaling.original_context_tokens);
+  return static_cast<double>(head_size) * std::log(original / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(theta));
+}
+
+void scale_frequencies(at::Tensor& frequencies, const YarnScaling& scaling, double theta,
+                       int64_t head_size) {
+  double low = pair_of(scaling.beta_fast, scaling, theta, head_size);
+  double high = pair_of(scaling.beta_slow, scaling, theta, head_size);
+  if (scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(head_size - 1));
+  high += low == high ? 0.001 : 0;
+  auto values = frequencies.accessor<float, 1>();
+  for (int64_t i = 0; i < values.size(0); ++i) {
+    const double share = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    const double frequency = values[i];
+    values[i] = static_cast<float>((1 - share) * frequency + share * frequency / scaling.factor);
+  }
+}
+
 }  // namespace
+
+double RopeConfig::attention_factor() const {
+  const auto* yarn = std::get_if<YarnScaling>(&scaling);
+  return yarn != nullptr ? yarn->attention_factor : 1;
+}
 
 at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size) {
   const at::Tensor exponents =
       at::arange(0, head_size, 2, at::kFloat).div_(static_cast<double>(head_size));
   at::Tensor frequencies = at::pow(config.theta, exponents).reciprocal_();
-  if (config.scaling) {
-    auto values = frequencies.accessor<float, 1>();
-    for (int64_t i = 0; i < values.size(0); ++i) {
-      values[i] = stretched(values[i], *config.scaling);
-    }
+  if (const auto* linear = std::get_if<LinearScaling>(&config.scaling)) {
+    frequencies.div_(linear->factor);
+  } else if (const auto* llama3 = std::get_if<Llama3Scaling>(&config.scaling)) {
+    scale_frequencies(frequencies, *llama3);
+  } else if (const auto* yarn = std::get_if<YarnScaling>(&config.scaling)) {
+    scale_frequencies(frequencies, *yarn, config.theta, head_size);
   }
   return frequencies;
 }
@@ -53,6 +93,10 @@ sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device)
     }
     tables_ = sherd::ops::rotary_tables(
         sherd::to_device(rope_frequencies(config_, head_size_), device), made);
+    if (const double factor = config_.attention_factor(); factor != 1) {
+      tables_.cosine.mul_(factor);
+      tables_.sine.mul_(factor);
+    }
   }
   return {tables_.cosine.narrow(0, 0, positions), tables_.sine.narrow(0, 0, positions)};
 }

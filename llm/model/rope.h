@@ -2,7 +2,7 @@
 // Rotary position embedding as model configurations describe it.
 
 #include <cstdint>
-#include <optional>
+#include <variant>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -20,10 +20,34 @@ struct Llama3Scaling {
   int64_t original_context_tokens = 8'192;  ///< the context the model was trained on first
 };
 
+/// All wavelengths grow by a factor: positions are as if they lay closer. `rope_type` "linear".
+/// Paper: arXiv:2306.15595.
+struct LinearScaling {
+  double factor = 1;  ///< ≥ 1
+};
+
+/// Long wavelengths grow by a factor, short ones stay, and between two numbers of turns in the
+/// original context the share changes evenly. cos and sin are multiplied by `attention_factor`.
+/// `rope_type` "yarn".  Paper: arXiv:2309.00071.
+struct YarnScaling {
+  double factor = 1;                    ///< ≥ 1
+  double beta_fast = 32;                ///< pairs with more turns stay
+  double beta_slow = 1;                 ///< pairs with fewer grow by the whole factor
+  bool truncate = true;                 ///< the two pairs between which the share changes are whole
+  double attention_factor = 1;          ///< on cos and sin
+  int64_t original_context_tokens = 0;  ///< the context the model was trained on first
+};
+
+/// How wavelengths differ from those of theta alone.
+using RopeScaling = std::variant<std::monostate, LinearScaling, Llama3Scaling, YarnScaling>;
+
 /// Hugging Face: `rope_theta` and `rope_scaling`, or `rope_parameters`.
 struct RopeConfig {
   double theta = 10'000;  ///< base of the wavelengths, > 0
-  std::optional<Llama3Scaling> scaling = std::nullopt;
+  RopeScaling scaling = {};
+
+  /// What cos and sin are multiplied by.
+  [[nodiscard]] double attention_factor() const;
 };
 
 /// Angle per position of each pair of a head. Shapes: fp32 [head_size / 2]. Rounded where Hugging

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "llm/plan/moved_bytes.h"
-#include "llm/plan/operator_watch.h"
 
 namespace llm::plan {
 
@@ -132,6 +131,17 @@ Calls attention(const Arguments& arguments, bool is_backward) {
 }
 
 }  // namespace
+
+double attention_operations(c10::ArrayRef<const c10::IValue> arguments) {
+  const at::Tensor& query = arguments[0].toTensor();
+  const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
+  double pairs = 0;
+  for (std::size_t i = 1; i < bounds.size(); ++i) {
+    const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
+    pairs += length * length / 2;
+  }
+  return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
+}
 
 Calls kernels_of(std::string_view name, Arguments arguments) {
   if (name == "linear" || name == "inference_linear") {

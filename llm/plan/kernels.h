@@ -72,6 +72,9 @@ struct KernelCall {
   double times = 1;
 };
 
+/// Operations of ops::attention()'s forward, by its arguments: scores and what they mix, of the
+/// half that causality leaves. query [T, heads, head size].
+[[nodiscard]] double attention_operations(c10::ArrayRef<const c10::IValue> arguments);
 /// Of an operator, by its name without "sherd::" or "aten::" and the arguments that profilers see.
 /// None where it only names memory anew. What ALiBi adds to attention is not in it.
 [[nodiscard]] std::vector<KernelCall> kernels_of(std::string_view name,

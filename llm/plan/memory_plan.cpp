@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <nlohmann/json.hpp>
 
-#include "llm/plan/memory_table.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/plan/meta_run.h"
 

@@ -79,17 +79,6 @@ std::string dtype_of(const Arguments& arguments) {
 
 }  // namespace
 
-double attention_operations(c10::ArrayRef<const c10::IValue> arguments) {
-  const at::Tensor& query = arguments[0].toTensor();
-  const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
-  double pairs = 0;
-  for (std::size_t i = 1; i < bounds.size(); ++i) {
-    const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
-    pairs += length * length / 2;
-  }
-  return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
-}
-
 bool multiplies(std::string_view name) {
   const std::string_view forward = forward_of(name);
   return forward == kAttention || name == kChunkedLoss ||

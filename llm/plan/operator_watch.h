@@ -27,9 +27,6 @@ struct OperatorCall {
   std::vector<KernelCall> kernels = {};  ///< of a GPU, where it is planned on meta
 };
 
-/// Operations of ops::attention()'s forward, by its arguments: scores and what they mix, of the
-/// half that causality leaves. query [T, heads, head size].
-[[nodiscard]] double attention_operations(c10::ArrayRef<const c10::IValue> arguments);
 /// Whether an operator of this name (without "sherd::") multiplies matrices.
 [[nodiscard]] bool multiplies(std::string_view name);
 /// Operations of the products in one call of an operator that multiplies(): two per multiplication

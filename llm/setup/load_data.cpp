@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include <fmt/core.h>
 
@@ -73,12 +74,6 @@ void append(std::vector<text::BadSample>& all, const std::vector<text::BadSample
   all.insert(all.end(), more.begin(), more.end());
 }
 
-void say_note(const inputs::DataFile& file, const track::Say& say) {
-  if (!file.note.empty()) {
-    say(file.name + ": " + file.note);
-  }
-}
-
 // What data files are read with.
 struct Reading {
   const config::RunConfig& config;
@@ -90,6 +85,28 @@ struct Reading {
   [[nodiscard]] DataPreparation preparation() const {
     return {inputs::store_folder(config.data.cache), config.data.prepare_memory.bytes};
   }
+};
+
+// Says how files were encoded, what was recognised of them, and what of them was not read; of one
+// that is trained on and evaluated, this once.
+class FileReports {
+ public:
+  explicit FileReports(const Say& say) : say_(say) {}
+
+  void tell(const std::string& what, const inputs::DataFile& file,
+            const inputs::DatasetReport& report) {
+    say_(what + ": " + report.sentence());
+    for (const std::string& text : {file.note, report.unread.sentence()}) {
+      const std::string line = file.name + ": " + text;
+      if (!text.empty() && told_.insert(line).second) {
+        say_(line);
+      }
+    }
+  }
+
+ private:
+  const Say& say_;
+  std::set<std::string> told_;
 };
 
 // Whether a file that is trained on is evaluated too, with the same samples: one store serves both.
@@ -108,7 +125,8 @@ bool is_evaluated(const Reading& reading, const Sources& sources, std::size_t tr
 }
 
 // All training files as one data set.
-void read_training(inputs::RunData& data, const Reading& reading, const Sources& sources) {
+void read_training(inputs::RunData& data, const Reading& reading, const Sources& sources,
+                   FileReports& reports) {
   const auto seed = static_cast<std::uint64_t>(reading.config.train.seed);
   std::vector<inputs::Part> parts;
   std::int64_t first = 0;
@@ -119,8 +137,7 @@ void read_training(inputs::RunData& data, const Reading& reading, const Sources&
         prepare_on_ranks(reading.world, sources.training[i], reading.encoder, reading.preparation(),
                          inputs::limit_of(set, reading.config.train),
                          is_evaluated(reading, sources, i), reading.say, reading.progress);
-    reading.say("data: " + prepared.report.sentence());
-    say_note(file, reading.say);
+    reports.tell("data", file, prepared.report);
     append(data.skipped, prepared.skipped);
     const inputs::Samples samples(prepared.store);
     const auto count =
@@ -148,13 +165,12 @@ inputs::Rows rows_of(const config::RunConfig& config, const inputs::Samples& sam
   return rows;
 }
 
-inputs::Heldout heldout_of(const Reading& reading, const inputs::Source& source,
-                           const inputs::Limit& limit) {
+Heldout heldout_of(const Reading& reading, const inputs::Source& source, const inputs::Limit& limit,
+                   FileReports& reports) {
   inputs::Dataset dataset =
       load_dataset_on_ranks(reading.world, source, reading.encoder, reading.preparation(), limit,
                             reading.say, reading.progress);
-  reading.say("evaluation data: " + dataset.report.sentence());
-  say_note(source.file, reading.say);
+  reports.tell("evaluation data", source.file, dataset.report);
   return {std::move(dataset), source.file.sha256, source.file.reading.format};
 }
 
@@ -186,15 +202,16 @@ inputs::RunData load_run_data(const config::RunConfig& config, const text::Token
   });
   const Reading reading{config, *encoder, world, say, progress};
   inputs::RunData found;
-  read_training(found, reading, sources);
+  FileReports reports(say);
+  read_training(found, reading, sources, reports);
   found.rows = read_on_all_ranks(world, [&] {
     return rows_of(config, found.training, encoder->limits().max_length_tokens, say);
   });
   found.identity =
       identity_of(sources, tokenizer, static_cast<std::int64_t>(found.training.size()));
   for (std::size_t i = 0; i < sources.heldout.size(); ++i) {
-    found.heldout.push_back(heldout_of(reading, sources.heldout[i],
-                                       inputs::limit_of(config.data.eval[i], config.train)));
+    found.heldout.push_back(heldout_of(
+        reading, sources.heldout[i], inputs::limit_of(config.data.eval[i], config.train), reports));
     append(found.skipped, found.heldout.back().dataset.skipped);
   }
   on_all_ranks(world, [&] { found.length = inputs::run_length(config, found.rows.size()); });

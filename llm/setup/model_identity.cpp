@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,27 +18,54 @@ constexpr std::int64_t kSampledBlock = 2'048;  // elements
 constexpr std::int64_t kBlocksPerTensor = 4;
 constexpr std::size_t kDigitsOfSample = 24;  // of a digest: no collision by mistake
 
-// The structured bindings of these two fail to compile when a field is added: name it then.
+void add_scaling(Settings& values, std::monostate /*none*/) {
+  values.emplace_back("config.json: rope_type", "default");
+}
+
+void add_scaling(Settings& values, const model::LinearScaling& scaling) {
+  values.emplace_back("config.json: rope_type", "linear");
+  values.emplace_back("config.json: rope factor", fmt::format("{}", scaling.factor));
+}
+
+// The structured bindings of these fail to compile when a field is added: name it then.
+void add_scaling(Settings& values, const model::Llama3Scaling& scaling) {
+  const auto& [factor, low, high, original] = scaling;
+  values.emplace_back("config.json: rope_type", "llama3");
+  values.emplace_back("config.json: rope factor", fmt::format("{}", factor));
+  values.emplace_back("config.json: rope low_freq_factor", fmt::format("{}", low));
+  values.emplace_back("config.json: rope high_freq_factor", fmt::format("{}", high));
+  values.emplace_back("config.json: rope original_max_position_embeddings",
+                      fmt::format("{}", original));
+}
+
+void add_scaling(Settings& values, const model::YarnScaling& scaling) {
+  const auto& [factor, fast, slow, truncate, attention_factor, original] = scaling;
+  values.emplace_back("config.json: rope_type", "yarn");
+  values.emplace_back("config.json: rope factor", fmt::format("{}", factor));
+  values.emplace_back("config.json: rope beta_fast", fmt::format("{}", fast));
+  values.emplace_back("config.json: rope beta_slow", fmt::format("{}", slow));
+  values.emplace_back("config.json: rope truncate", fmt::format("{}", truncate));
+  values.emplace_back("config.json: rope attention_factor", fmt::format("{}", attention_factor));
+  values.emplace_back("config.json: rope original_max_position_embeddings",
+                      fmt::format("{}", original));
+}
+
 void add_rope(Settings& values, const model::RopeConfig& rope) {
   const auto& [theta, scaling] = rope;
   values.emplace_back("config.json: rope_theta", fmt::format("{}", theta));
-  values.emplace_back("config.json: rope_type", scaling ? "llama3" : "default");
-  if (scaling) {
-    const auto& [factor, low, high, original] = *scaling;
-    values.emplace_back("config.json: rope factor", fmt::format("{}", factor));
-    values.emplace_back("config.json: rope low_freq_factor", fmt::format("{}", low));
-    values.emplace_back("config.json: rope high_freq_factor", fmt::format("{}", high));
-    values.emplace_back("config.json: rope original_max_position_embeddings",
-                        fmt::format("{}", original));
-  }
+  std::visit([&](const auto& kind) { add_scaling(values, kind); }, scaling);
 }
 
 // Under the names that most families have for the fields.
 void add_shape(Settings& values, const model::DecoderConfig& shape) {
   const auto& [hidden_size, feed_forward_size, layers, heads, key_heads, head_size, vocab_size,
                context_length, norm_epsilon, initializer_range, tied_embedding, rope,
-               residual_is_normalised] = shape;
+               layers_without_rope, query_key_value_bias, head_norm, residual_is_normalised] =
+      shape;
   static_cast<void>(initializer_range);  // of weights that are not loaded
+  // The names of parameters tell.
+  static_cast<void>(query_key_value_bias);
+  static_cast<void>(head_norm);
   const auto add = [&](const char* field, const auto& value) {
     values.emplace_back(std::string("config.json: ") + field, fmt::format("{}", value));
   };
@@ -54,6 +82,9 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   add("apply_residual_connection_post_layernorm", residual_is_normalised);
   if (rope) {
     add_rope(values, *rope);
+  }
+  if (!layers_without_rope.empty()) {
+    add("layers without rope", fmt::format("{}", fmt::join(layers_without_rope, ", ")));
   }
 }
 

@@ -66,10 +66,6 @@ ordered_json with_cut_tokens(const ordered_json& value, const std::vector<std::s
   return value;
 }
 
-bool begins_with(const std::vector<TokenId>& ids, const std::vector<TokenId>& begin) {
-  return ids.size() >= begin.size() && std::equal(begin.begin(), begin.end(), ids.begin());
-}
-
 // The first token is never learned: nothing comes before it.
 LabelledPrompt labelled_spans(const Encoding& whole, const std::vector<Span>& spans,
                               bool overlapping) {
@@ -184,15 +180,21 @@ RenderedChat ChatEncoder::render(const ordered_json& messages, const ordered_jso
   return template_.render(messages, tools, arguments, options_.now);
 }
 
+// Converts the conversation at its first render.
 ChatRule ChatEncoder::rule_of(const ordered_json& tools) const {
-  return {.render =
-              [this, tools](const ordered_json& messages, bool add_generation_prompt) {
-                return render(messages, tools, add_generation_prompt).text;
-              },
-          .stop_tokens = stop_tokens_,
-          .control_tokens = control_tokens_,
-          .last_only = options_.supervised == Supervised::Last,
-          .as_rendered = options_.as_rendered};
+  return {
+      .render =
+          [this, &tools, input = std::optional<ChatInput>()](
+              const ordered_json& messages, std::size_t count, bool add_generation_prompt) mutable {
+            if (!input) {
+              input = template_.input(messages, tools, options_.arguments);
+            }
+            return template_.render(*input, count, add_generation_prompt, options_.now).text;
+          },
+      .stop_tokens = stop_tokens_,
+      .control_tokens = control_tokens_,
+      .last_only = options_.supervised == Supervised::Last,
+      .as_rendered = options_.as_rendered};
 }
 
 ChatSample ChatEncoder::sample_of_template(const Conversation& conversation) const {
@@ -206,12 +208,16 @@ ChatSample ChatEncoder::sample_of_template(const Conversation& conversation) con
   return {{}, std::move(whole.text), std::move(whole.spans)};
 }
 
-// With special tokens of messages cut, where they are encoded as text.
-Conversation ChatEncoder::as_encoded(const Conversation& conversation) const {
-  return options_.special_tokens_as_text
-             ? Conversation{with_cut_tokens(conversation.messages, control_tokens_),
-                            with_cut_tokens(conversation.tools, control_tokens_)}
-             : conversation;
+// The conversation, or `cut`: the same with special tokens of messages cut, where they are encoded
+// as text.
+const Conversation& ChatEncoder::as_encoded(const Conversation& conversation,
+                                            Conversation& cut) const {
+  if (!options_.special_tokens_as_text) {
+    return conversation;
+  }
+  cut = {with_cut_tokens(conversation.messages, control_tokens_),
+         with_cut_tokens(conversation.tools, control_tokens_)};
+  return cut;
 }
 
 std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) const {
@@ -220,7 +226,8 @@ std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) c
                 ": neither the chat template nor the model's folder names a token that stops "
                 "generation: set eos_token in tokenizer_config.json");
   }
-  const Conversation given = as_encoded(conversation);
+  Conversation cut;
+  const Conversation& given = as_encoded(conversation, cut);
   const ChatRule rule = rule_of(given.tools);
   if (options_.supervised == Supervised::Template) {
     return {sample_of_template(given)};
@@ -251,6 +258,25 @@ Encoding ChatEncoder::encoded(std::string_view text) const {
   return all;
 }
 
+// Whether the ids of `text` begin with those of its first bytes alone. The last token there at
+// which texts can be parted (such as <|im_start|>) has the same ids before it either way, so only
+// what follows is encoded again.
+bool ChatEncoder::holds_prompt(const Encoding& whole, std::string_view text,
+                               std::size_t prompt_bytes) const {
+  const auto end = static_cast<std::int64_t>(prompt_bytes);
+  std::size_t first = whole.ids.size();
+  while (first > 0 &&
+         !(whole.ranges[first - 1].end <= end && tokenizer_.is_boundary(whole.ids[first - 1]))) {
+    --first;
+  }
+  first -= first > 0 ? 1 : 0;
+  const std::size_t begin = first > 0 ? static_cast<std::size_t>(whole.ranges[first].begin) : 0;
+  const std::vector<TokenId> rest = encoded(text.substr(begin, prompt_bytes - begin)).ids;
+  return whole.ids.size() - first >= rest.size() &&
+         std::equal(rest.begin(), rest.end(),
+                    whole.ids.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
 std::vector<LabelledPrompt> ChatEncoder::encode(const ChatSample& sample) const {
   std::vector<LabelledPrompt> prompts;
   const std::string_view text = sample.text;
@@ -263,15 +289,14 @@ std::vector<LabelledPrompt> ChatEncoder::encode(const ChatSample& sample) const 
     const Span& span = sample.spans[i];
     const auto begin = static_cast<std::size_t>(span.begin);
     const auto size = static_cast<std::size_t>(span.end - span.begin);
-    std::vector<TokenId> prompt =
-        of_template ? std::vector<TokenId>() : encoded(text.substr(0, begin)).ids;
-    if (of_template || (begins_with(whole.ids, prompt) && ends_with_one_of(stops, whole, span))) {
+    if (of_template || (holds_prompt(whole, text, begin) && ends_with_one_of(stops, whole, span))) {
       in_whole.push_back(span);
       if (!of_template) {
         turns_in_whole.push_back(sample.turns[i]);
       }
       continue;
     }
+    std::vector<TokenId> prompt = encoded(text.substr(0, begin)).ids;
     LabelledPrompt& apart = prompts.emplace_back();
     apart.turns = {sample.turns[i]};
     apart.is_apart = true;
@@ -333,7 +358,8 @@ std::vector<LabelledPrompt> ChatEncoder::encode(const Conversation& conversation
 }
 
 std::string ChatEncoder::prompt_text(const Conversation& conversation) const {
-  const Conversation given = as_encoded(conversation);
+  Conversation cut;
+  const Conversation& given = as_encoded(conversation, cut);
   return render(given.messages, given.tools, true).text;
 }
 

@@ -69,9 +69,12 @@ class ChatEncoder {
                                     bool add_generation_prompt) const;
   [[nodiscard]] std::optional<std::string> stop_of_template() const;
   [[nodiscard]] ChatRule rule_of(const nlohmann::ordered_json& tools) const;
-  [[nodiscard]] Conversation as_encoded(const Conversation& conversation) const;
+  [[nodiscard]] const Conversation& as_encoded(const Conversation& conversation,
+                                               Conversation& cut) const;
   [[nodiscard]] ChatSample sample_of_template(const Conversation& conversation) const;
   [[nodiscard]] Encoding encoded(std::string_view text) const;
+  [[nodiscard]] bool holds_prompt(const Encoding& whole, std::string_view text,
+                                  std::size_t prompt_bytes) const;
 
   Tokenizer tokenizer_;
   ChatTemplate template_;

@@ -28,9 +28,10 @@ bool has_value(const ordered_json& object, const char* name) {
   return found != object.end() && !found->is_null();
 }
 
-// JSON that stands in a text, as tables and Parquet files have it.
-ordered_json json_in_text(const std::string& text, const std::string& where) {
-  const Record holder = read_record("{\"x\":" + text + "}", {"x"});
+// Around JSON that stands in a text, as tables and Parquet files have it: its field "x".
+Record holder_of_text(const std::string& text, const std::string& where,
+                      const WantedFields& wanted) {
+  Record holder = read_record("{\"x\":" + text + "}", wanted);
   if (!holder.fault.empty()) {
     throw RecordFault{where + ": " + holder.fault};
   }
@@ -38,7 +39,11 @@ ordered_json json_in_text(const std::string& text, const std::string& where) {
   if (holder.fields.size() != 1 || holder.names.size() != 1) {
     throw RecordFault{where + ": not JSON"};
   }
-  return holder.fields["x"];
+  return holder;
+}
+
+ordered_json json_in_text(const std::string& text, const std::string& where) {
+  return holder_of_text(text, where, {{"x"}, {}}).fields["x"];
 }
 
 // A call of a tool: `{"function": {"name", "arguments"}}`, or its function alone.
@@ -110,6 +115,7 @@ class MessageReader {
   }
 
   ordered_json read() {
+    refuse_other_weights();
     ordered_json all = {{"role", role_}};
     ordered_json calls = read_calls();
     if (auto text = content(!calls.empty())) {
@@ -134,6 +140,16 @@ class MessageReader {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const { throw RecordFault{where_ + ": " + why}; }
+
+  void refuse_other_weights() const {
+    for (const auto& [name, value] : message_.items()) {
+      if (tells_what_is_learned(name) && !value.is_null()) {
+        refuse(in_quotes(name) +
+               " is not read: write \"weight\": 0 for an answer that is context, 1 for one that is "
+               "learned");
+      }
+    }
+  }
 
   void read_role(bool is_sharegpt) {
     const char* field = message_.contains("role") || !message_.contains("from") ? "role" : "from";
@@ -291,15 +307,19 @@ class MessageReader {
   bool is_call_text_ = false;  // ShareGPT's function_call, whose text is the call
 };
 
-ordered_json list_of_messages(const Record& record, const std::string& field,
-                              const std::string& before) {
+ordered_json list_of_messages(Record& record, const std::string& field, const std::string& before) {
   require_once(record, field);
   const ordered_json& given = record.fields.at(field);
   const std::string quoted = in_quotes(field);
   ordered_json list = given;
   if (given.is_string()) {
-    list = json_in_text(given.get<std::string>(),
-                        quoted + " should be a list of messages, or JSON text of one");
+    Record holder = holder_of_text(given.get<std::string>(),
+                                   quoted + " should be a list of messages, or JSON text of one",
+                                   {{"x"}, {"x"}});
+    for (const auto& [top, name] : holder.unread) {
+      record.unread.emplace_back(field, name);
+    }
+    list = std::move(holder.fields["x"]);
   }
   if (!list.is_array() || list.empty()) {
     throw RecordFault{
@@ -395,7 +415,7 @@ void require_an_answer(const Conversation& conversation) {
       "has no answer to learn: no message of assistant after the first, or all of weight 0"};
 }
 
-Conversation conversation_of_list(const Record& record, const std::string& field) {
+Conversation conversation_of_list(Record& record, const std::string& field) {
   Conversation conversation{list_of_messages(record, field, ""), tools_beside(record)};
   put_system_first(conversation.messages, text_or_none(record, "system"));
   require_an_answer(conversation);
@@ -439,7 +459,7 @@ Conversation conversation_of_alpaca(const Record& record) {
   return conversation;
 }
 
-Conversation conversation_of_prompt(const Record& record, const std::string& prompt,
+Conversation conversation_of_prompt(Record& record, const std::string& prompt,
                                     const std::string& completion) {
   ordered_json messages = list_of_messages(record, prompt, prompt + ", ");
   for (ordered_json& message : messages) {

@@ -16,15 +16,17 @@ struct RecordFault {
 /// The messages of `field`, a list or JSON text of one, in OpenAI's shape (`role`, `content`) or
 /// ShareGPT's (`from`, `value`); and of the record `system`, `tools` and `functions`. Throws
 /// RecordFault: a role that is not known; a text that is missing, empty where something has to be
-/// said, or of parts that are no text; arguments that are no object; a weight other than 0 and 1.
-[[nodiscard]] Conversation conversation_of_list(const Record& record, const std::string& field);
+/// said, or of parts that are no text; arguments that are no object; a weight other than 0 and 1; a
+/// field that tells_what_is_learned(). Other fields of messages in JSON text are added to
+/// `record.unread`.
+[[nodiscard]] Conversation conversation_of_list(Record& record, const std::string& field);
 
 /// Alpaca: `instruction`, `input`, `output`, `history`, `system`. Throws RecordFault.
 [[nodiscard]] Conversation conversation_of_alpaca(const Record& record);
 
 /// A prompt and a completion that are lists of messages; the answers of the prompt are context.
-/// Throws RecordFault.
-[[nodiscard]] Conversation conversation_of_prompt(const Record& record, const std::string& prompt,
+/// Reads each as conversation_of_list().
+[[nodiscard]] Conversation conversation_of_prompt(Record& record, const std::string& prompt,
                                                   const std::string& completion);
 
 /// Throws RecordFault where a conversation has no answer that is learned: the first message never

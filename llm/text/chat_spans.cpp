@@ -34,28 +34,6 @@ struct Turn {
   return text.find(part) != std::string_view::npos;
 }
 
-// The first of some tokens in a text of a JSON value, names of fields included.
-std::optional<std::string> token_in(const ordered_json& value,
-                                    const std::vector<std::string>& tokens) {
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    const auto found = std::find_if(tokens.begin(), tokens.end(), [&](const std::string& token) {
-      return !token.empty() && contains(text, token);
-    });
-    return found == tokens.end() ? std::nullopt : std::optional(*found);
-  }
-  if (!value.is_structured()) {
-    return std::nullopt;
-  }
-  for (const auto& [key, item] : value.items()) {
-    const auto in_key = value.is_object() ? token_in(ordered_json(key), tokens) : std::nullopt;
-    if (auto found = in_key ? in_key : token_in(item, tokens)) {
-      return found;
-    }
-  }
-  return std::nullopt;
-}
-
 // How many bytes two texts have in common, without a part of a character.
 std::size_t common_bytes(std::string_view a, std::string_view b) {
   auto at = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
@@ -67,6 +45,43 @@ std::size_t common_bytes(std::string_view a, std::string_view b) {
     --at;
   }
   return at;
+}
+
+// What all tokens begin with: often `<|`.
+std::string_view common_begin(const std::vector<std::string>& tokens) {
+  std::string_view begin = tokens.empty() ? "" : std::string_view(tokens.front());
+  for (const std::string& token : tokens) {
+    begin = begin.substr(0, common_bytes(begin, token));
+  }
+  return begin;
+}
+
+// The first of some tokens, which all have one begin, in a text of a JSON value, names of fields
+// included.
+std::optional<std::string> token_in(const ordered_json& value,
+                                    const std::vector<std::string>& tokens,
+                                    std::string_view common) {
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (!contains(text, common)) {
+      return std::nullopt;
+    }
+    const auto found = std::find_if(tokens.begin(), tokens.end(), [&](const std::string& token) {
+      return !token.empty() && contains(text, token);
+    });
+    return found == tokens.end() ? std::nullopt : std::optional(*found);
+  }
+  if (!value.is_structured()) {
+    return std::nullopt;
+  }
+  for (const auto& [key, item] : value.items()) {
+    const auto in_key =
+        value.is_object() ? token_in(ordered_json(key), tokens, common) : std::nullopt;
+    if (auto found = in_key ? in_key : token_in(item, tokens, common)) {
+      return found;
+    }
+  }
+  return std::nullopt;
 }
 
 // The place in low…high just after the last `>`, `]` or line end, so that no token is cut:
@@ -186,22 +201,20 @@ class Learning {
   }
 
   void refuse_special_tokens() const {
+    const std::string_view common = common_begin(rule_.control_tokens);
     for (std::size_t i = 0; i < messages_.size(); ++i) {
-      if (auto token = token_in(messages_[i], rule_.control_tokens)) {
+      if (auto token = token_in(messages_[i], rule_.control_tokens, common)) {
         throw ChatFault{"special_token_in_text", static_cast<int>(i), std::move(*token)};
       }
     }
-    if (auto token = token_in(tools_, rule_.control_tokens)) {
+    if (auto token = token_in(tools_, rule_.control_tokens, common)) {
       throw ChatFault{"special_token_in_text", std::nullopt, std::move(*token)};
     }
   }
 
   [[nodiscard]] std::string render(std::size_t count, bool add_generation_prompt, int turn) const {
-    const auto first = messages_.begin();
-    const auto some =
-        ordered_json(ordered_json::array_t(first, first + static_cast<std::ptrdiff_t>(count)));
     try {
-      return rule_.render(some, add_generation_prompt);
+      return rule_.render(messages_, count, add_generation_prompt);
     } catch (const sherd::Error& error) {
       throw ChatFault{"template", turn, error.what()};
     }

@@ -28,8 +28,10 @@ struct ChatSample {
 
 /// What a model and its template make of messages.
 struct ChatRule {
-  /// Renders messages. Throws sherd::Error for a template that cannot be rendered.
-  std::function<std::string(const nlohmann::ordered_json& messages, bool add_generation_prompt)>
+  /// Renders the first `count` messages. Throws sherd::Error for a template that cannot be
+  /// rendered.
+  std::function<std::string(const nlohmann::ordered_json& messages, std::size_t count,
+                            bool add_generation_prompt)>
       render;
   std::vector<std::string> stop_tokens;     ///< what generation stops at
   std::vector<std::string> control_tokens;  ///< the tokenizer's special tokens, as text

@@ -82,7 +82,15 @@ struct CloseTemplate {
   void operator()(sherd_chat_template* handle) const { sherd_text_chat_close(handle); }
 };
 
+struct CloseConversation {
+  void operator()(sherd_conversation* handle) const { sherd_text_conversation_close(handle); }
+};
+
 }  // namespace
+
+struct ChatInput::Handle {
+  std::unique_ptr<sherd_conversation, CloseConversation> conversation;
+};
 
 struct ChatTemplate::Parsed {
   std::unique_ptr<sherd_chat_template, CloseTemplate> handle;
@@ -142,13 +150,32 @@ ChatTemplate ChatTemplate::named(std::string_view name, ordered_json special_tok
 
 RenderedChat ChatTemplate::render(const ordered_json& messages, const ordered_json& tools,
                                   const ordered_json& kwargs, std::string_view now) const {
+  return render(input(messages, tools, kwargs), messages.size(), std::nullopt, now);
+}
+
+ChatInput ChatTemplate::input(const ordered_json& messages, const ordered_json& tools,
+                              const ordered_json& kwargs) const {
   ordered_json variables = tokens_;
   variables.update(kwargs);
   const std::string texts[] = {text_of(messages), text_of(tools), text_of(variables)};
+  sherd_conversation* conversation = nullptr;
+  checked_template(file_, [&](char** error) {
+    return sherd_text_conversation_open(slice_of(texts[0]), slice_of(texts[1]), slice_of(texts[2]),
+                                        &conversation, error);
+  });
+  auto handle = std::make_shared<ChatInput::Handle>();
+  handle->conversation.reset(conversation);
+  return ChatInput(std::move(handle));
+}
+
+RenderedChat ChatTemplate::render(const ChatInput& input, std::size_t count,
+                                  std::optional<bool> add_generation_prompt,
+                                  std::string_view now) const {
   sherd_text_rendered_chat raw;
   checked_template(file_, [&](char** error) {
-    return sherd_text_chat_render(parsed_->handle.get(), slice_of(texts[0]), slice_of(texts[1]),
-                                  slice_of(texts[2]), slice_of(now), &raw, error);
+    return sherd_text_chat_render(parsed_->handle.get(), input.handle().conversation.get(), count,
+                                  add_generation_prompt ? *add_generation_prompt ? 1 : 0 : -1,
+                                  slice_of(now), &raw, error);
   });
   const std::unique_ptr<sherd_text_rendered_chat, FreeChat> owned(&raw);
   RenderedChat rendered{{raw.text, raw.length_bytes}, {}};

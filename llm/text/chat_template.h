@@ -40,6 +40,17 @@ struct RenderedChat {
   std::vector<ByteRange> spans;
 };
 
+/// A conversation as templates read it: converted once, rendered often. Cheap to copy.
+class ChatInput {
+ public:
+  struct Handle;
+  explicit ChatInput(std::shared_ptr<const Handle> handle) : handle_(std::move(handle)) {}
+  [[nodiscard]] const Handle& handle() const { return *handle_; }
+
+ private:
+  std::shared_ptr<const Handle> handle_;
+};
+
 /// A chat template with the special tokens that it may name. Parsed once. Cheap to copy; several
 /// threads may render at once.
 class ChatTemplate {
@@ -76,6 +87,17 @@ class ChatTemplate {
   [[nodiscard]] RenderedChat render(const nlohmann::ordered_json& messages,
                                     const nlohmann::ordered_json& tools,
                                     const nlohmann::ordered_json& kwargs,
+                                    std::string_view now) const;
+
+  /// Converts a conversation for renders of its first messages; arguments as those of render().
+  /// Throws TemplateError.
+  [[nodiscard]] ChatInput input(const nlohmann::ordered_json& messages,
+                                const nlohmann::ordered_json& tools,
+                                const nlohmann::ordered_json& kwargs) const;
+  /// Renders the first `count` messages. Without `add_generation_prompt`, `kwargs` decide. Throws
+  /// TemplateError.
+  [[nodiscard]] RenderedChat render(const ChatInput& input, std::size_t count,
+                                    std::optional<bool> add_generation_prompt,
                                     std::string_view now) const;
 
   /// The file it is from, or the name.

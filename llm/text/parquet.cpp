@@ -146,11 +146,15 @@ bool is_parquet(std::string_view bytes) {
   return bytes.starts_with("PAR1");
 }
 
+bool are_of_questions(const std::vector<std::string>& names, const Columns& columns) {
+  return has_all(names, {"question", "context", "answers"}) &&
+         !has_all(names, {columns.prompt, columns.completion});
+}
+
 QuestionFile parse_parquet(const std::string& bytes, const std::string& name,
                            const Columns& columns, const BadSamplePolicy& policy) {
   ParquetRows rows(bytes, name, {"id", "question", "context", "answers"});
-  if (!has_all(rows.columns(), {"question", "context", "answers"}) ||
-      has_all(rows.columns(), {columns.prompt, columns.completion})) {
+  if (!are_of_questions(rows.columns(), columns)) {
     return read_records({name, bytes},
                         {.container = Container::Parquet, .columns = columns, .bad = policy});
   }

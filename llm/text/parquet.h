@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "llm/text/bad_sample.h"
 #include "llm/text/questions.h"
@@ -12,6 +13,9 @@ namespace llm::text {
 
 /// Whether these are the first bytes of a Parquet file.
 [[nodiscard]] bool is_parquet(std::string_view bytes);
+
+/// Whether a file of these columns holds questions, not records.
+[[nodiscard]] bool are_of_questions(const std::vector<std::string>& names, const Columns& columns);
 
 /// Reads the bytes of `name`. A file with both of `columns` holds records; one with `question`,
 /// `context` and `answers` questions: `answers` is a struct of the lists `text` and `answer_start`,

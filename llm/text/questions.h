@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llm/text/bad_sample.h"
+#include "llm/text/unread_fields.h"
 
 namespace llm::text {
 
@@ -47,6 +48,7 @@ struct QuestionFile {
   std::vector<std::string> contexts;
   std::vector<Question> questions;
   std::vector<BadSample> skipped = {};  ///< left out, where that was asked for
+  UnreadFields unread = {};             ///< of good records
 };
 
 }  // namespace llm::text

@@ -20,12 +20,15 @@ using nlohmann::ordered_json;
 constexpr std::size_t kColumnsTold = 12;
 constexpr std::size_t kParserBytesTold = 200;
 constexpr std::size_t kMostFields = 1024;  // they are looked up one after the other
-constexpr std::array<std::string_view, 4> kMessageLists = {"messages", "conversations", "prompt",
-                                                           "completion"};
+constexpr std::size_t kMostNames = 256;
 constexpr std::array<std::string_view, 12> kMessageFields = {
     "role",     "content",      "from",       "value",         "weight",
     "name",     "tool_call_id", "tool_calls", "function_call", "reasoning_content",
     "thinking", "reasoning"};
+// Of Axolotl, ms-swift, torchtune, LLaMA-Factory and their data sets.
+constexpr std::array<std::string_view, 12> kLearnedFields = {
+    "train", "training",  "train_detail", "training_detail", "train_on_turn", "trainable",
+    "loss",  "loss_mask", "loss_weight",  "loss_scale",      "mask",          "masked"};
 
 template <std::size_t n>
 bool holds(const std::array<std::string_view, n>& names, std::string_view name) {
@@ -46,9 +49,14 @@ std::string reason_in(const std::string& what) {
 // Builds the wanted fields from the events of a parse; keeps nothing else of a record.
 class RecordBuilder : public nlohmann::json_sax<json> {
  public:
-  explicit RecordBuilder(const std::set<std::string>& wanted) : wanted_(wanted) {}
+  explicit RecordBuilder(const WantedFields& wanted) : wanted_(wanted) {}
 
-  bool null() override { return scalar(nullptr, "null"); }
+  bool null() override {
+    if (depth_ == skipped_from_) {
+      passed_.clear();
+    }
+    return scalar(nullptr, "null");
+  }
   bool boolean(bool value) override { return scalar(value, "boolean"); }
   bool number_integer(number_integer_t value) override { return scalar(value, "number"); }
   bool number_unsigned(number_unsigned_t value) override { return scalar(value, "number"); }
@@ -80,14 +88,16 @@ class RecordBuilder : public nlohmann::json_sax<json> {
       return true;
     }
     bool is_wanted = true;
+    passed_.clear();
     if (depth_ == 1) {
-      if (record.names.size() <= kColumnsTold) {
+      if (record.names.size() < kMostNames) {
         record.names.push_back(name);
       }
       top_ = name;
-      is_wanted = wanted_.contains(name);
-    } else if (depth_ == 3 && holds(kMessageLists, top_) && open_[1]->is_array()) {
-      is_wanted = holds(kMessageFields, name);
+      is_wanted = wanted_.names.contains(name);
+    } else if (depth_ == 3 && wanted_.lists.contains(top_) && open_[1]->is_array()) {
+      is_wanted = holds(kMessageFields, name) || tells_what_is_learned(name);
+      passed_ = is_wanted ? "" : name;
     }
     ordered_json& object = *open_.back();
     if (!is_wanted) {
@@ -114,8 +124,18 @@ class RecordBuilder : public nlohmann::json_sax<json> {
   [[nodiscard]] bool is_kept() const { return skipped_from_ < 0; }
   // The value that a name announced was passed over.
   void end_value() {
-    if (skipped_from_ == depth_) {
-      skipped_from_ = -1;
+    if (skipped_from_ != depth_) {
+      return;
+    }
+    skipped_from_ = -1;
+    if (passed_.empty()) {
+      return;
+    }
+    std::pair<std::string, std::string> one(top_, passed_);
+    const bool is_new =
+        std::find(record.unread.begin(), record.unread.end(), one) == record.unread.end();
+    if (is_new && record.unread.size() < kMostNames) {
+      record.unread.push_back(std::move(one));
     }
   }
   template <class Value>
@@ -158,15 +178,20 @@ class RecordBuilder : public nlohmann::json_sax<json> {
     return true;
   }
 
-  const std::set<std::string>& wanted_;
+  const WantedFields& wanted_;
   std::vector<ordered_json*> open_;  // from the record down to what is being read
   std::string top_;                  // the record's field that is being read
   std::string name_;                 // of the value that comes next
+  std::string passed_;               // a message's field whose value is passed over
   int depth_ = 0;
   int skipped_from_ = -1;  // the depth of an object whose value is passed over
 };
 
 }  // namespace
+
+bool tells_what_is_learned(std::string_view field) {
+  return holds(kLearnedFields, field);
+}
 
 std::string names_text(const std::vector<std::string>& names) {
   std::string text;
@@ -180,7 +205,7 @@ std::string Record::columns() const {
   return names_text(names);
 }
 
-Record read_record(std::string_view bytes, const std::set<std::string>& wanted) {
+Record read_record(std::string_view bytes, const WantedFields& wanted) {
   RecordBuilder builder(wanted);
   // The parser takes a NUL byte for the end of the text.
   if (const std::size_t nul = bytes.find('\0'); nul != std::string_view::npos) {

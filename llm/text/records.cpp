@@ -37,11 +37,18 @@ std::vector<std::string> wanted_of(const Columns& columns) {
           "system",         "tools",        "functions",    columns.text};
 }
 
+WantedFields wanted_fields(const Columns& columns) {
+  const std::vector<std::string> names = wanted_of(columns);
+  return {{names.begin(), names.end()},
+          {columns.messages, kConversations, columns.prompt, columns.completion}};
+}
+
 }  // namespace
 
 RecordReader::RecordReader(const DataBytes& file, RecordReading reading)
     : name_(file.name),
       reading_(std::move(reading)),
+      wanted_(wanted_fields(reading_.columns)),
       frames_(
           open_frames(file, reading_.container, wanted_of(reading_.columns), reading_.first_line)),
       bad_(name_, reading_.bad) {
@@ -146,9 +153,7 @@ void RecordReader::require_columns(const Record& record, RecordKind kind) const 
 }
 
 Record RecordReader::parsed(const std::string& text) const {
-  const std::vector<std::string> names = wanted_of(reading_.columns);
-  const std::set<std::string> wanted(names.begin(), names.end());
-  Record record = read_record(text, wanted);
+  Record record = read_record(text, wanted_);
   if (!record.fault.starts_with("not JSON")) {
     return record;
   }
@@ -157,12 +162,12 @@ Record RecordReader::parsed(const std::string& text) const {
     return record;
   }
   // Python and Arrow write such numbers into columns that are not read.
-  Record second = read_record(*finite, wanted);
+  Record second = read_record(*finite, wanted_);
   const RecordKind kind = reading_.kind == RecordKind::Auto ? kind_of(second) : reading_.kind;
   return kind == RecordKind::PromptCompletion ? second : record;
 }
 
-Question RecordReader::question_of(const Record& record, RecordKind kind) {
+Question RecordReader::question_of(Record& record, RecordKind kind) {
   require_columns(record, kind);
   const Columns& columns = reading_.columns;
   Question question;
@@ -185,7 +190,7 @@ Question RecordReader::question_of(const Record& record, RecordKind kind) {
   return question;
 }
 
-void RecordReader::name_unread(const Record& record, RecordKind kind) {
+void RecordReader::count_unread(const Record& record, RecordKind kind, const std::string& place) {
   std::vector<std::string> read = columns_of(kind);
   if (kind != RecordKind::Text) {
     const bool is_conversation =
@@ -199,11 +204,16 @@ void RecordReader::name_unread(const Record& record, RecordKind kind) {
   if (kind == RecordKind::Alpaca) {
     read.insert(read.end(), {"input", "history"});
   }
-  unread_.clear();
+  std::set<std::string_view> told(read.begin(), read.end());
   const std::vector<std::string>* all = frames_->columns();
   for (const std::string& name : all != nullptr ? *all : record.names) {
-    if (std::find(read.begin(), read.end(), name) == read.end()) {
-      unread_.push_back(name);
+    if (told.insert(name).second) {
+      unread_.add(name, place);
+    }
+  }
+  for (const auto& [list, name] : record.unread) {
+    if (std::find(read.begin(), read.end(), list) != read.end()) {
+      unread_.add(list + "." + name, place);
     }
   }
 }
@@ -227,7 +237,7 @@ std::optional<Question> RecordReader::next() {
       add_bad(*frame, frame->fault, 0);
       continue;
     }
-    const Record record = parsed(frame->text);
+    Record record = parsed(frame->text);
     if (!record.fault.empty()) {
       // A table's JSON is made here: places in it are none of the file.
       add_bad(*frame, record.fault, frames_->columns() == nullptr ? record.fault_byte : 0);
@@ -237,8 +247,8 @@ std::optional<Question> RecordReader::next() {
     try {
       Question question = question_of(record, kind);
       kind_ = kind;
-      name_unread(record, kind);
       question.id = frames_->unit() + " " + std::to_string(frame->number);
+      count_unread(record, kind, question.id);
       question.begin_byte = frame->begin_byte;
       const std::size_t after = frame->text.size() - without_space_at_end(frame->text).size();
       question.end_byte = frame->end_byte - static_cast<std::int64_t>(after);
@@ -256,6 +266,7 @@ QuestionFile read_records(const DataBytes& file, const RecordReading& reading) {
   while (auto question = reader.next()) {
     all.questions.push_back(std::move(*question));
   }
+  all.unread = reader.take_unread();
   all.skipped = std::move(reader).skipped();
   return all;
 }
@@ -265,8 +276,8 @@ FirstRecord first_record(const DataBytes& file, RecordReading reading) {
   reading.bad = {.skip = true, .most_skipped = kMostBad};
   try {
     RecordReader reader(file, reading);
-    if (reader.next()) {
-      return {reader.kind(), reader.unread_columns()};
+    if (const auto question = reader.next()) {
+      return {reader.kind(), question->conversation != nullptr};
     }
   } catch (const sherd::Error&) {
     // Reading the file will tell it.

@@ -7,12 +7,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "llm/text/bad_sample.h"
 #include "llm/text/questions.h"
 #include "llm/text/record.h"
 #include "llm/text/record_frames.h"
+#include "llm/text/unread_fields.h"
 
 namespace llm::text {
 
@@ -54,8 +56,8 @@ class RecordReader {
   std::optional<Question> next();
   /// What the last record that next() gave holds.
   [[nodiscard]] RecordKind kind() const { return kind_; }
-  /// The columns of that record that were not read, at most 13; in the order of the record.
-  [[nodiscard]] const std::vector<std::string>& unread_columns() const { return unread_; }
+  /// The fields that were not read, of the records that next() has given since the last call.
+  [[nodiscard]] UnreadFields take_unread() { return std::exchange(unread_, {}); }
   /// The bad records so far. Throws sherd::Error(BadData) that tells them where they may not be
   /// skipped.
   [[nodiscard]] std::vector<BadSample> skipped() && { return std::move(bad_).skipped(); }
@@ -67,17 +69,18 @@ class RecordReader {
   void require_columns(const Record& record, RecordKind kind) const;
   [[nodiscard]] std::string missing_text(const std::string& column,
                                          const std::vector<std::string>& names) const;
-  Question question_of(const Record& record, RecordKind kind);
+  Question question_of(Record& record, RecordKind kind);
   [[nodiscard]] std::vector<std::string> columns_of(RecordKind kind) const;
   void add_bad(const RecordFrame& frame, const std::string& why, std::size_t byte);
-  void name_unread(const Record& record, RecordKind kind);
+  void count_unread(const Record& record, RecordKind kind, const std::string& place);
 
   std::string name_;
   RecordReading reading_;
+  WantedFields wanted_;
   std::unique_ptr<RecordFrames> frames_;
   BadSamples bad_;
   RecordKind kind_ = RecordKind::Auto;
-  std::vector<std::string> unread_;
+  UnreadFields unread_;
 };
 
 /// All records of a file. Memory: theirs.
@@ -87,7 +90,7 @@ class RecordReader {
 /// them is good, and where the file is bad.
 struct FirstRecord {
   RecordKind kind = RecordKind::Auto;
-  std::vector<std::string> unread_columns = {};
+  bool is_conversation = false;
 };
 [[nodiscard]] FirstRecord first_record(const DataBytes& file, RecordReading reading);
 

@@ -1,6 +1,9 @@
 #include "llm/text/tokenizer.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
+#include <malloc.h>
 #include <nlohmann/json.hpp>
 
 #include "files/input.h"
@@ -9,6 +12,9 @@
 #include "llm/text/c_interface.h"
 #include "llm/text/special_tokens.h"
 #include "sherd/error.h"
+
+// Of tcmalloc's malloc_extension_c.h; null in a program without it.
+extern "C" void MallocExtension_ReleaseFreeMemory() __attribute__((weak));
 
 namespace llm::text {
 namespace {
@@ -36,12 +42,34 @@ Encoding to_encoding(const sherd_text_encoding& raw) {
   return encoding;
 }
 
+// A list that the crate gives as JSON.
+template <typename Item, typename Give>
+std::vector<Item> list_of(const Give& give, const sherd_tokenizer& tokenizer) {
+  char* text = nullptr;
+  std::size_t length_bytes = 0;
+  checked([&](char** error) { return give(&tokenizer, &text, &length_bytes, error); });
+  const OwnedString owned(text);
+  return nlohmann::json::parse(std::string_view(owned.get(), length_bytes))
+      .get<std::vector<Item>>();
+}
+
+// Reading a tokenizer makes several times what stays, which malloc would keep: of Llama 3's 100 MiB
+// in each rank. The program's malloc is tcmalloc (docs/design/allocator.md).
+void give_back_free_memory() {
+  if (MallocExtension_ReleaseFreeMemory != nullptr) {
+    MallocExtension_ReleaseFreeMemory();
+  } else {
+    ::malloc_trim(0);
+  }
+}
+
 }  // namespace
 
 struct Tokenizer::State {
   std::filesystem::path folder;
   std::unique_ptr<sherd_tokenizer, CloseTokenizer> handle;
   SpecialIds special;
+  std::vector<TokenId> boundaries;  // ascending
   std::string sha256;
 
   // What goes before a message about a text.
@@ -61,9 +89,12 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
       [&](char** error) { return sherd_text_open(path.c_str(), slice_of(bytes), &handle, error); });
   state->handle.reset(handle);
   state->sha256 = sherd::files::sha256_of(bytes);
+  state->boundaries = list_of<TokenId>(sherd_text_boundary_ids, *state->handle);
+  std::sort(state->boundaries.begin(), state->boundaries.end());
   Tokenizer tokenizer(state);
   state->special = read_special_ids(
       folder, [&](const std::string& token) { return tokenizer.token_to_id(token); });
+  give_back_free_memory();
   return tokenizer;
 }
 
@@ -116,16 +147,11 @@ std::optional<TokenId> Tokenizer::token_to_id(std::string_view token) const {
 }
 
 std::vector<std::string> Tokenizer::special_tokens() const {
-  char* text = nullptr;
-  std::size_t length_bytes = 0;
-  checked(
-      [&](char** error) {
-        return sherd_text_special_tokens(state_->handle.get(), &text, &length_bytes, error);
-      },
-      state_->name());
-  const OwnedString owned(text);
-  return nlohmann::json::parse(std::string_view(owned.get(), length_bytes))
-      .get<std::vector<std::string>>();
+  return list_of<std::string>(sherd_text_special_tokens, *state_->handle);
+}
+
+bool Tokenizer::is_boundary(TokenId id) const {
+  return std::binary_search(state_->boundaries.begin(), state_->boundaries.end(), id);
 }
 
 std::int64_t Tokenizer::vocabulary_size() const {

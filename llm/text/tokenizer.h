@@ -59,6 +59,10 @@ class Tokenizer {
   /// The added tokens that are special, by id: texts that stand for one token wherever they occur.
   [[nodiscard]] std::vector<std::string> special_tokens() const;
 
+  /// Whether every text may be encoded in two parts where this token begins: it is an added token
+  /// that is found before the text is normalised, and takes nothing of what stands before it.
+  [[nodiscard]] bool is_boundary(TokenId id) const;
+
   /// The largest id + 1, added tokens included.
   [[nodiscard]] std::int64_t vocabulary_size() const;
   /// Throws sherd::Error BadData if a model with that many rows of embedding has no row for some id

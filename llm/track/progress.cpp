@@ -35,6 +35,10 @@ void Progress::say(const std::string& line) {
   aside([&] { output_.say(line); });
 }
 
+void Progress::warn(const std::string& line) {
+  aside([&] { (output_.warn ? output_.warn : output_.say)(line); });
+}
+
 void Progress::aside(const std::function<void()>& write) {
   const std::lock_guard lock(mutex_);
   write_aside(write);

@@ -18,10 +18,12 @@ using Say = std::function<void(const std::string& line)>;
 
 /// Where lines for people go.
 struct Output {
-  Say say;  ///< a line that stays
+  Say say;  ///< a line that stays; called on one thread at a time but not always the same
   /// Shows text in the place of what it showed before, until it is given an empty one; none where
   /// the output is no terminal.
   std::function<void(const std::string& text)> show = {};
+  Say warn = {};  ///< a line that must not be missed, such as of a full disk; none: `say` takes it
+  std::function<int()> columns = [] { return 0; };  ///< of the terminal that reads `say`; 0: any
 };
 
 /// Says what takes long: on a terminal in a live line, as soon as it has taken a second; elsewhere
@@ -43,6 +45,10 @@ class Progress {
 
   /// A line that stays.
   void say(const std::string& line);
+  /// A line that must not be missed.
+  void warn(const std::string& line);
+  /// To which lines are fitted; 0: any.
+  [[nodiscard]] int columns() const { return output_.columns(); }
   /// Calls what writes to the terminal by itself, or throws: no live line is in its way.
   void aside(const std::function<void()>& write);
   /// The same, and true, unless another thread is writing, whose reader may have stopped.
@@ -102,6 +108,15 @@ class Working {
  private:
   Progress* progress_;
 };
+
+/// Progress::say(), or nothing where `progress` is null, as on other ranks.
+[[nodiscard]] inline Say lines_to(Progress* progress) {
+  return [progress](const std::string& line) {
+    if (progress != nullptr) {
+      progress->say(line);
+    }
+  };
+}
 
 /// What `work` gives, which is told of as `what` while it goes on.
 template <class Work>

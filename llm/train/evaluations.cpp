@@ -104,9 +104,12 @@ void Evaluations::record(const EvaluationKey& key, std::size_t data_file,
   setup::on_all_ranks(run_.world, [&] {
     if (run_.log) {
       const bool are_kept =
-          keeps_answers && if_there_is_room(answers, run_.hooks.warn, [&] {
-            eval::write_predictions(run_.config().train.output, answers, result.predictions);
-          });
+          keeps_answers &&
+          if_there_is_room(
+              answers, [&](const std::string& line) { run_.progress->warn(line); },
+              [&] {
+                eval::write_predictions(run_.config().train.output, answers, result.predictions);
+              });
       run_.log->write(key, run_.inputs.data.heldout[data_file].dataset.report.name, result,
                       are_kept ? answers + ".json" : "");
     }

@@ -72,13 +72,12 @@ std::string advice(const RunInputs& run, const sherd::World& world, const std::s
 
 }  // namespace
 
-void with_memory_advice(const RunInputs& run, const sherd::World& world,
-                        const std::function<void()>& work) {
+void throw_with_memory_advice(const RunInputs& run, const sherd::World& world) {
   if (world.device().is_cpu()) {
-    return work();
+    throw;
   }
   try {
-    work();
+    throw;
   } catch (const c10::OutOfMemoryError& error) {
     throw_advice(run, world, error.what_without_backtrace());
   } catch (const sherd::Error& error) {

@@ -1,17 +1,14 @@
 #pragma once
 // What is told where memory has ended.
 
-#include <functional>
-
 #include "llm/train/start.h"
 
 namespace llm::train {
 
-/// Calls `work`. Where it fails because a device has no memory left, throws
+/// Of the exception that is handled: throws it, but where a device had no memory left a
 /// sherd::Error(OutOfMemory) that says what the run was planned to take of a rank's device, what
 /// LibTorch held there, and up to three settings that take less by plan. On the CPU, whose memory
-/// the plans would need as well, the failure goes on as it is. Not collective.
-void with_memory_advice(const RunInputs& run, const sherd::World& world,
-                        const std::function<void()>& work);
+/// the plans would need as well, it throws the exception itself. Not collective.
+[[noreturn]] void throw_with_memory_advice(const RunInputs& run, const sherd::World& world);
 
 }  // namespace llm::train

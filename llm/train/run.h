@@ -14,9 +14,9 @@
 #include "llm/train/flops_utilization.h"
 #include "llm/train/output_lock.h"
 #include "llm/train/resume.h"
+#include "llm/train/run_hooks.h"
 #include "llm/train/run_log.h"
 #include "llm/train/start.h"
-#include "llm/train/trainer.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 
@@ -27,7 +27,8 @@ struct Run {
   sherd::World& world;
   const RunHooks& hooks;
   track::Progress* progress;         ///< on rank 0, else null
-  std::shared_ptr<OutputLock> lock;  ///< the same
+  track::Say say_now;                ///< a line on rank 0; throws what the caller's does
+  std::shared_ptr<OutputLock> lock;  ///< on rank 0
   RunInputs inputs;
   setup::RunNote note = {};  ///< of this run, at its start
   ResumePlan resume = {};
@@ -43,10 +44,10 @@ struct Run {
   RunOutcome outcome = {};                         ///< what the run has reached
 
   [[nodiscard]] const config::RunConfig& config() const { return inputs.config; }
-  /// Says a line on rank 0. Keeps what the caller's `say` throws.
+  /// Says a line on rank 0. Keeps what that throws.
   void say(const std::string& line) {
     if (world.rank() == 0) {
-      failure.keep([&] { hooks.say(line); });
+      failure.keep([&] { say_now(line); });
     }
   }
   /// Whether this rank was asked to stop, or has a failure to share: then no rank goes on.

@@ -98,7 +98,7 @@ void Saves::save_if_there_is_room(std::int64_t step) {
   } catch (const sherd::NoRoom& fault) {  // the same on every rank
     interval_.done(std::chrono::steady_clock::now());
     run_.on_rank_0([&] {
-      run_.hooks.warn(
+      run_.progress->warn(
           fmt::format("the checkpoint of step {} could not be saved: {}\nThe run continues, and "
                       "saves again when the next checkpoint is due.",
                       step, fault.what()));
@@ -143,7 +143,7 @@ void Saves::save(std::int64_t step) {
   }
   run_.on_rank_0([&] { prune(step); });
   saved_step_ = step;
-  run_.hooks.unsaved->set_saved(step);
+  run_.hooks.status->set_saved(step);
   interval_.done(std::chrono::steady_clock::now());
   run_.outcome.checkpoint = folder;
   const double seconds =

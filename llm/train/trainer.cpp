@@ -38,7 +38,7 @@ namespace {
 
 // On rank 0; null on the others. Writing is tried here, so that no run fails to save after hours.
 std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::World& world,
-                                        const RunHooks& hooks, const track::Say& say) {
+                                        RunStatus& status, const track::Say& say) {
   std::shared_ptr<OutputLock> lock;
   setup::on_all_ranks(world, [&] {
     if (world.rank() == 0) {
@@ -53,11 +53,7 @@ std::shared_ptr<OutputLock> lock_output(const config::RunConfig& config, sherd::
       if (!lock->warning().empty()) {
         say(lock->warning());
       }
-      hooks.before_an_end_at_once([held = std::weak_ptr(lock)] {
-        if (const auto still_held = held.lock()) {
-          still_held->remove();
-        }
-      });
+      status.set_lock(lock);
     }
   });
   require_one_output(config, world);
@@ -68,7 +64,7 @@ void write_plan(Run& run, const std::optional<plan::MeasuredMemory>& measured = 
   const std::string& output = run.config().train.output;
   setup::on_all_ranks(run.world, [&] {
     if (run.plan) {
-      if_there_is_room("plan.json", run.hooks.say, [&] {
+      if_there_is_room("plan.json", run.say_now, [&] {
         sherd::files::write_file(plan::plan_path(output), to_json(*run.plan, measured) + "\n");
       });
     }
@@ -103,37 +99,19 @@ void write_summary(const config::RunConfig& config, track::End how, std::int64_t
 }
 
 // The end of this call of the run: its line in the log, and the summary. On rank 0.
-void record_end(Run& run, track::End how, const std::string& why, const track::Say& say) {
+void record_end(Run& run, track::End how, const std::string& why) {
   run.log->write_end(run.outcome.steps_done, how, why);
   run.log->sync();
-  write_summary(run.config(), how, run.log->missing_records(), say);
+  write_summary(run.config(), how, run.log->missing_records(), run.say_now);
 }
 
 void record_end_together(Run& run, track::End how) {
-  setup::on_rank_0(run.world, [&] { record_end(run, how, "", run.hooks.say); });
+  setup::on_rank_0(run.world, [&] { record_end(run, how, ""); });
 }
 
 // On rank 0; null on others, which say nothing.
 std::unique_ptr<track::Progress> progress_of(const sherd::World& world, const RunHooks& hooks) {
-  return world.rank() == 0 ? std::make_unique<track::Progress>(track::Output{hooks.say, hooks.show})
-                           : nullptr;
-}
-
-// The same hooks, whose lines pass through `progress`.
-RunHooks told_by(track::Progress* progress, RunHooks hooks) {
-  hooks.say = [progress](const std::string& line) {
-    if (progress != nullptr) {
-      progress->say(line);
-    }
-  };
-  if (!hooks.warn) {
-    hooks.warn = hooks.say;
-  } else if (progress != nullptr) {
-    hooks.warn = [progress, warn = hooks.warn](const std::string& line) {
-      progress->aside([&] { warn(line); });
-    };
-  }
-  return hooks;
+  return world.rank() == 0 ? std::make_unique<track::Progress>(hooks.output) : nullptr;
 }
 
 // The configuration that all ranks were given, with its choices made.
@@ -168,12 +146,10 @@ setup::RunNote note_of(const RunInputs& inputs, sherd::World& world) {
       setup::note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
   note.model_values = setup::model_identity(inputs.model.config, inputs.tokenizer);
   note.isa = setup::path_of(world);
-  if (inputs::learns_chat(inputs.config.data)) {
+  if (inputs.data.learns_conversations()) {
     note.chat_template =
         setup::read_on_all_ranks(world, [&] {  // a file, which may be gone on one rank
-          return inputs::learned_chat_of(inputs.config.data, inputs.tokenizer)
-              ->chat_template()
-              .source();
+          return inputs::chat_template_text(inputs.config.data, inputs.tokenizer);
         });
   }
   return note;
@@ -182,14 +158,14 @@ setup::RunNote note_of(const RunInputs& inputs, sherd::World& world) {
 // Where the run begins, whether it fits, and what it will take.
 void decide_start(Run& run) {
   const RunInputs& inputs = run.inputs;
-  const track::Say& say = run.hooks.say;
+  const track::Say& say = run.say_now;
   run.note = note_of(inputs, run.world);
   run.resume =
       plan_resume(inputs.config, run.note, *inputs.model.shapes, run.hooks.launch, run.world, say);
   run.note.origin = run.resume.origin;
   run.note.overwritten_by = run.resume.overwritten_by;
   const auto& candidates = run.resume.candidates;
-  run.hooks.begins_at(candidates.empty() ? "" : candidates.front().folder);
+  run.hooks.status->set_start(candidates.empty() ? "" : candidates.front().folder);
   require_room(inputs.config, inputs.model, inputs.data.length, run.world, say);
   setup::on_rank_0(run.world, [&] {
     const auto seconds = plan::expected_save_seconds(
@@ -210,7 +186,7 @@ void decide_start(Run& run) {
 // What is said of a model in its place.
 void tell_model(Run& run) {
   const config::RunConfig& config = run.config();
-  const track::Say& say = run.hooks.say;
+  const track::Say& say = run.say_now;
   if (run.world.size() > 1) {
     say("exchange between ranks: " + run.world.transport());
     if (setup::gpu_of(run.world) != nullptr) {
@@ -233,11 +209,11 @@ void restore_run(Run& run) {
     setup::on_rank_0(run.world,
                      [&] { setup::Checkpoints(run.config().train.output).remove_all(); });
   }
-  run.start = restore(run.resume, run.config(), *run.model, *run.optimizer, run.hooks.say);
+  run.start = restore(run.resume, run.config(), *run.model, *run.optimizer, run.say_now);
   if (run.start.folder.empty()) {
     return;
   }
-  run.hooks.say(resumed_lines(run.start, run.inputs.data.length.total_steps));
+  run.say_now(resumed_lines(run.start, run.inputs.data.length.total_steps));
   const setup::RunNote then = setup::note_from_text(
       setup::from_rank_0(run.world,
                          [&] { return sherd::CheckpointManifest::read(run.start.folder).note; }),
@@ -272,32 +248,27 @@ void open_log(Run& run) {
     run.trackers = std::make_unique<track::Trackers>(run.config());
     run.mfu = flops_utilization(run.config(), run.inputs.model, run.world);
     if (run.mfu.peak) {
-      run.hooks.say(run.mfu.line());
+      run.say_now(run.mfu.line());
     }
     std::vector<std::string> eval_paths;
     for (const config::DataSet& set : run.config().data.eval) {
       eval_paths.push_back(set.path);
     }
-    run.log = std::make_unique<RunLog>(log_path(run.config()).string(), run.start.step,
-                                       *run.trackers, eval_paths, run.hooks.warn);
+    run.log = std::make_unique<RunLog>(
+        log_path(run.config()).string(), run.start.step, *run.trackers, eval_paths,
+        [progress = run.progress](const std::string& line) { progress->warn(line); });
   });
 }
 
-// All steps, and what comes after the last as long as nobody asks for a stop.
-void steps_and_results(Run& run, TrainingLoop& loop) {
-  if (!loop.take_steps()) {
-    if (run.outcome.steps_done > 0) {
-      record_end_together(run, track::End::Stopped);
-    }
-    return;
-  }
+// What a run leaves after its last step.
+void leave_results(Run& run, const TrainingLoop& loop) {
   if (run.outcome.steps_done > run.start.step) {
     write_plan(run, measured_memory(run));
   }
   record_end_together(run, track::End::Finished);
   const track::Working exporting(run.progress, "exporting");
   run.outcome.stopped = !exports::export_run(run.config(), run.outcome.checkpoint, loop.best(),
-                                             run.world, run.hooks.stop_requested, run.hooks.say);
+                                             run.world, run.hooks.stop_requested, run.say_now);
 }
 
 // Records the end of a run that does not end together with the other ranks, as far as that is
@@ -308,7 +279,7 @@ void end_alone(Run& run, track::End how, const std::string& why) {
   }
   run.hooks.failing();
   try {
-    record_end(run, how, why, [&](const std::string& line) { run.progress->say(line); });
+    record_end(run, how, why);
   } catch (const std::exception&) {
     // A full disk, perhaps, of which the run has failed.
   }
@@ -326,7 +297,7 @@ bool is_of_a_stop(const Run& run, const sherd::Error& error) {
 // or hang, or the checkpoint cannot be written. Returns if nothing is lost.
 void fail_to_stop(Run& run, const sherd::Error& error) {
   end_alone(run, track::End::Stopped, error.what());
-  const std::string lost = run.hooks.unsaved->text();
+  const std::string lost = run.hooks.status->unsaved();
   if (lost.empty() && error.is_of_peers()) {
     run.outcome.stopped = true;
     return;
@@ -352,9 +323,9 @@ void wait_for_others(sherd::World& world) {
 
 void end_together(Run& run) {
   if (!run.outcome.stopped) {
-    run.hooks.say(next_lines(run.config(), run.outcome.checkpoint));
+    run.say_now(next_lines(run.config(), run.outcome.checkpoint));
     if (!run.outcome.warning.empty()) {
-      run.hooks.say(run.outcome.warning);
+      run.say_now(run.outcome.warning);
     }
   }
   end_tracking(run, run.outcome.stopped ? track::End::Stopped : track::End::Finished);
@@ -364,37 +335,31 @@ void end_together(Run& run) {
   }
 }
 
-void carry_out(Run& run, TrainingLoop& loop) {
-  try {
-    steps_and_results(run, loop);
-  } catch (const sherd::Error& error) {
-    if (is_of_a_stop(run, error)) {
-      return fail_to_stop(run, error);
-    }
-    end_alone(run, track::End::Failed, error.what());
-    throw;
-  } catch (const std::exception& error) {
-    end_alone(run, track::End::Failed, error.what());
-    throw;
+// Of the failure that is handled: throws it, unless a stop was asked for and nothing is lost.
+void fail(Run& run, const std::exception& failure) {
+  const auto* const error = dynamic_cast<const sherd::Error*>(&failure);
+  if (error != nullptr && is_of_a_stop(run, *error)) {
+    return fail_to_stop(run, *error);
   }
-  end_together(run);
+  end_alone(run, track::End::Failed, failure.what());
+  throw;
 }
 
 }  // namespace
 
-RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& of_caller) {
-  const auto progress = progress_of(world, of_caller);
-  const RunHooks hooks = told_by(progress.get(), of_caller);
+RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
+  const auto progress = progress_of(world, hooks);
+  const track::Say say = track::lines_to(progress.get());
   auto starting = std::make_unique<track::Working>(progress.get(), "starting");
-  const config::RunConfig asked = agreed(given, world, hooks.launch, hooks.say);
+  const config::RunConfig asked = agreed(given, world, hooks.launch, say);
   const DeterministicAlgorithms repeated_bits(asked.train.deterministic, world.device());
-  auto lock = lock_output(asked, world, hooks, hooks.say);
-  Run run{world, hooks, progress.get(), std::move(lock),
-          open_inputs(asked, world, hooks.say, progress.get())};
-  setup::on_rank_0(world, [&] { hooks.say(inputs::example_lines(run.inputs)); });
-  hooks.say(steps_line(run.inputs.data.length, run.inputs.shape));
+  auto lock = lock_output(asked, world, *hooks.status, say);
+  Run run{world, hooks,           progress.get(),
+          say,   std::move(lock), open_inputs(asked, world, say, progress.get())};
+  setup::on_rank_0(world, [&] { say(inputs::example_lines(run.inputs)); });
+  say(steps_line(run.inputs.data.length, run.inputs.shape));
   decide_start(run);
-  with_memory_advice(run.inputs, world, [&] {
+  try {
     build_model(run);
     open_log(run);
     TrainingLoop loop(run);
@@ -402,16 +367,28 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
       write_plan(run);
     }
     world.barrier();
-    setup::on_all_ranks(world, hooks.prepared);
+    hooks.status->begin_steps();
     starting.reset();
-    carry_out(run, loop);
-  });
+    try {
+      if (loop.take_steps()) {
+        leave_results(run, loop);
+      } else if (run.outcome.steps_done > 0) {
+        record_end_together(run, track::End::Stopped);
+      }
+    } catch (const std::exception& failure) {
+      fail(run, failure);
+      return run.outcome;
+    }
+    end_together(run);
+  } catch (...) {
+    throw_with_memory_advice(run.inputs, world);
+  }
   return run.outcome;
 }
 
 bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks& hooks) {
   const auto progress = progress_of(world, hooks);
-  const track::Say say = told_by(progress.get(), hooks).say;
+  const track::Say say = track::lines_to(progress.get());
   const track::Working working(progress.get(), "planning");
   const RunInputs inputs =
       open_inputs(agreed(given, world, hooks.launch, say), world, say, progress.get());

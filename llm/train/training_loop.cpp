@@ -76,8 +76,8 @@ TrainingLoop::TrainingLoop(Run& run)
       started_(Clock::now()) {
   run_.outcome.steps_done = run_.start.step;
   run_.outcome.checkpoint = run_.start.folder;
-  run_.hooks.unsaved->set_saved(run_.start.step);
-  run_.hooks.unsaved->set_done(run_.start.step);
+  run_.hooks.status->set_saved(run_.start.step);
+  run_.hooks.status->set_done(run_.start.step);
   if (run_.config().device.cuda_graphs) {
     graphs_.emplace(*run_.model, run_.scaler ? &*run_.scaler : nullptr);
   }
@@ -126,7 +126,7 @@ bool TrainingLoop::take_steps() {
   const track::Working training(run_.progress, fmt::format("step {}", start + 1));
   while (!is_over()) {
     const std::int64_t number = run_.outcome.steps_done + 1;
-    if (is_stopped(step(number))) {
+    if (is_stopped(take(launch(number)))) {
       return false;
     }
     if (saves_.is_due(number)) {
@@ -147,6 +147,7 @@ bool TrainingLoop::take_steps() {
 }
 
 TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
+  run_.world.report_progress(fmt::format("step {}", number));
   const config::RunConfig& config = run_.config();
   const c10::Device device = run_.world.device();
   const Clock::time_point start = Clock::now();
@@ -177,15 +178,13 @@ TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
   return made;
 }
 
-bool TrainingLoop::step(std::int64_t number) {
-  run_.world.report_progress(fmt::format("step {}", number));
-  PendingStep made = launch(number);
+bool TrainingLoop::take(PendingStep made) {
   read_pending();  // of the step before, while a device computes this one
   if (made.step.known().stop_requested) {
     return false;
   }
-  run_.outcome.steps_done = number;
-  run_.hooks.unsaved->set_done(number);
+  run_.outcome.steps_done = made.number;
+  run_.hooks.status->set_done(made.number);
   agree_on_clocks(made);
   pending_ = std::move(made);
   if (run_.world.device().is_cpu()) {
@@ -318,7 +317,7 @@ void TrainingLoop::say_step(const track::StepRecord& record, const StepOutcome& 
   const bool is_told = number % run_.config().log.every_steps == 0 || number == length_.total_steps;
   run_.progress->set(track::next_step_text(record, left_seconds, is_told));
   if (is_told) {
-    run_.say(track::step_line(record, left_seconds, run_.hooks.columns()));
+    run_.say(track::step_line(record, left_seconds, run_.progress->columns()));
   }
   if (record.skipped) {
     run_.say(fmt::format(

@@ -49,7 +49,8 @@ class TrainingLoop {
     double peak_rank_bytes = 0;  // of all ranks the most
   };
   PendingStep launch(std::int64_t number);
-  bool step(std::int64_t number);  // false: stopped before it
+  // Counts a step, once the one before it has been read. False: the run was stopped before it.
+  bool take(PendingStep made);
   void agree_on_clocks(PendingStep& made);
   // Reads what the last step was, where that was not done yet, and records it.
   void read_pending();

@@ -119,6 +119,31 @@ TEST_F(Generate, AsksARunOnConversationsInItsTemplate) {
   EXPECT_EQ(scored["em"], 100.0);  // of the first answer
 }
 
+// The file of the template is another one since, or gone.
+TEST_F(Generate, AndEvaluationKeepToTheTemplateThatARunHasLearned) {
+  const fs::path file = folder_.write(
+      "mine.jinja", read_file(SHERD_TEST_SOURCE_DIR "/tests/data/chat/templates/zephyr.jinja"));
+  const json asks = json::array({{{"role", "user"}, {"content", "Who is it?"}}});
+  const json answers = json::array({{{"role", "assistant"}, {"content", "It is Lily."}}});
+  const fs::path data =
+      folder_.write("pair.jsonl", json{{"prompt", asks}, {"completion", answers}}.dump());
+  const fs::path output = folder_.path() / "run";
+  expect_code(
+      0, train_on(data, output, "1", "1") + Arguments{"--data.chat_template", file, "--data.eval",
+                                                      data, "--eval.generate", "false"});
+  const Arguments eval = {"eval", output, "--loss-only", "--json"};
+  const Arguments generate = {"generate",         output, "--prompt", "Who is it?",
+                              "--max-new-tokens", "9"};
+  const auto loss = json::parse(expect_code(0, eval).out).at("loss");
+  const std::string answer = expect_code(0, generate).out;
+  folder_.write("mine.jinja", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
+  EXPECT_EQ(json::parse(expect_code(0, eval).out).at("loss"), loss);
+  EXPECT_EQ(expect_code(0, generate).out, answer);
+  fs::remove(file);
+  EXPECT_EQ(json::parse(expect_code(0, eval).out).at("loss"), loss);
+  EXPECT_EQ(expect_code(0, generate).out, answer);
+}
+
 // Of prompts, whatever their order, batch and number.
 TEST_F(Generate, DrawsTheSameTokensForASeed) {
   const Arguments drawn =

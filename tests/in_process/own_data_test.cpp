@@ -71,6 +71,23 @@ TEST(OwnData, IsLearnedAndScoredByItsCompletions) {
   EXPECT_THAT(other.err, HasSubstr("data.train[0].columns.prompt was \"question\" and is now"));
 }
 
+// Of a file that is trained on and evaluated, kind and unread fields are said once.
+TEST(OwnData, SaysWhatItRecognisedAndWhatItDoesNotRead) {
+  const TempFolder folder;
+  const std::string typo = kGood.substr(0, kGood.size() - 1) + R"(, "compleiton": "Tom"})";
+  const auto file = folder.write("my.jsonl", kGood + "\n" + typo + "\n" + typo);
+  const Ended ended =
+      expect_code(0, on_ranks(2, train_on(file, folder.path() / "run")) +
+                         Arguments{"--data.eval", file, "--eval.generate", "false"});
+  for (const std::string line :
+       {": prompt_completion (`prompt`, `completion`)\n",
+        ": these fields are not read: \"compleiton\" (2 records, first line 2)\n"}) {
+    const std::size_t at = ended.out.find(file.string() + line);
+    ASSERT_NE(at, std::string::npos) << ended.out;
+    EXPECT_EQ(ended.out.find(line, at + line.size() + file.string().size()), std::string::npos);
+  }
+}
+
 TEST(OwnData, StandsBesideOtherFilesWithItsWeight) {
   const TempFolder folder;
   const auto array = folder.write("array.json", "[" + kGood + ", " + kGood + "]");

@@ -39,6 +39,39 @@ TEST(RunExport, OfTheEndIsWhatSherdExportMakes) {
   EXPECT_FALSE(fs::exists(output / "export.tmp"));
 }
 
+// What the format is called does not matter: the same conversation in another form gives the same
+// run, and an export with the same template and stop tokens.
+TEST(RunExport, OfMessagesInPromptAndCompletionIsThatOfChat) {
+  const TempFolder folder;
+  using nlohmann::json;
+  const json asks = json::array({{{"role", "user"}, {"content", "Who is it?"}}});
+  const json answers = json::array({{{"role", "assistant"}, {"content", "It is Lily."}}});
+  const json chat = {{"messages", json::array({asks[0], answers[0]})}};
+  const json pair = {{"prompt", asks}, {"completion", answers}};
+  const auto run_on = [&](const std::string& name, const json& record, const Arguments& flags) {
+    const fs::path data = folder.write(name + ".jsonl", record.dump() + "\n" + record.dump());
+    const fs::path output = folder.path() / name;
+    expect_code(0, on_ranks(2, train_on(data, output, "60")) +
+                       Arguments{"--data.chat_template", "zephyr", "--optim.lr", "3e-3",
+                                 "--checkpoint.export", "end"} +
+                       flags);
+    return output;
+  };
+  const fs::path expected = run_on("chat", chat, {});
+  EXPECT_TRUE(fs::exists(expected / "export/chat_template.jinja"));
+  EXPECT_THAT(read_file(expected / "export/generation_config.json"), HasSubstr("eos_token_id"));
+  for (const std::string format : {"prompt_completion", "jsonl", "auto"}) {
+    const fs::path output = run_on(format, pair, {"--data.train[0].format", format});
+    expect_same_folders(output / "export", expected / "export");
+    for (const fs::path& asked : {output, output / "export"}) {
+      const Ended ended =
+          expect_code(0, {"generate", asked, "--prompt", "Who is it?", "--max-new-tokens", "20"});
+      EXPECT_EQ(ended.out, "It is Lily.\n");
+      EXPECT_THAT(ended.err, HasSubstr("prompts get the chat template"));
+    }
+  }
+}
+
 TEST(RunExport, OfTheBestIsThatCheckpoint) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";

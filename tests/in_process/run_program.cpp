@@ -15,9 +15,9 @@
 #include "app/launch.h"
 #include "app/rank.h"
 #include "app/recipe.h"
-#include "app/run_command.h"
 #include "app/threads.h"
 #include "app/train.h"
+#include "app/verb_of.h"
 #include "launch/rank_environment.h"
 #include "llm/setup/device.h"
 #include "llm/train/trainer.h"
@@ -44,7 +44,7 @@ struct Ranks {
 
 llm::train::RunHooks hooks_of(Ranks& ranks, int rank) {
   llm::train::RunHooks hooks = app::hooks_that_print(launch::detect(launch::process_environment));
-  hooks.say = [&ranks, print = hooks.say](const std::string& line) {
+  hooks.output.say = [&ranks, print = hooks.output.say](const std::string& line) {
     print(line);
     if (!ranks.stop.text.empty() && !ranks.is_asked() &&
         line.find(ranks.stop.text) != std::string::npos) {
@@ -77,7 +77,9 @@ int train_on_rank(Ranks& ranks, int rank, const World& world) {
   const Gpus none{{}, "ranks that are threads of a test compute on the CPU."};
   static_cast<void>(llm::setup::chosen_device(config.device.kind, none, world.size(),
                                               [](const std::string& /*line*/) {}));
-  return app::train_together(config, world, hooks_of(ranks, rank), dry);
+  const llm::train::RunHooks hooks = hooks_of(ranks, rank);
+  return dry ? (llm::train::dry_run(config, world, hooks) ? 0 : 1)
+             : app::exit_code_of(llm::train::run(config, world, hooks), config, world, hooks);
 }
 
 // On a thread for each; the others of a rank that fails alone fail when they have waited for it.
@@ -143,7 +145,7 @@ int run_verb(Arguments arguments) {
     argv.push_back(argument.data());
   }
   try {
-    return app::run_command(static_cast<int>(argv.size()), argv.data());
+    return app::verb_of(static_cast<int>(argv.size()), argv.data())();
   } catch (const std::exception&) {
     return app::report(app::current_failure());
   }

@@ -13,7 +13,7 @@ mod tokenizer;
 use std::ffi::{c_char, CStr};
 use std::slice;
 
-use chat::{Input, Rendered, Template};
+use chat::{Conversation, Rendered, Template};
 use csv::Table;
 use guard::{free_c_string, guarded, to_c_string, Fault};
 use parquet::Rows;
@@ -144,6 +144,19 @@ pub unsafe extern "C" fn sherd_text_special_tokens(
 }
 
 #[no_mangle]
+pub unsafe extern "C" fn sherd_text_boundary_ids(
+    tokenizer: *const Tokenizer,
+    ids: *mut *mut c_char,
+    length_bytes: *mut usize,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        give_text(&serde_json::Value::from((*tokenizer).boundary_ids()).to_string(), ids, length_bytes);
+        Ok(())
+    })
+}
+
+#[no_mangle]
 pub unsafe extern "C" fn sherd_text_encode(
     tokenizer: *const Tokenizer,
     text: Slice,
@@ -253,19 +266,40 @@ pub unsafe extern "C" fn sherd_text_chat_close(template: *mut Template) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn sherd_text_chat_render(
-    template: *const Template,
+pub unsafe extern "C" fn sherd_text_conversation_open(
     messages: Slice,
     tools: Slice,
     variables: Slice,
+    conversation: *mut *mut Conversation,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        let opened = Conversation::open(messages.text()?, tools.text()?, variables.text()?)?;
+        *conversation = Box::into_raw(Box::new(opened));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_conversation_close(conversation: *mut Conversation) {
+    if !conversation.is_null() {
+        drop(Box::from_raw(conversation));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_chat_render(
+    template: *const Template,
+    conversation: *const Conversation,
+    count: usize,
+    add_generation_prompt: i32,
     now: Slice,
     rendered: *mut RenderedChat,
     error: *mut *mut c_char,
 ) -> i32 {
     guarded(error, || {
-        let input =
-            Input { messages: messages.text()?, tools: tools.text()?, variables: variables.text()?, now: now.text()? };
-        rendered.write(RenderedChat::new((*template).render(&input)?));
+        let add = (add_generation_prompt >= 0).then_some(add_generation_prompt != 0);
+        rendered.write(RenderedChat::new((*template).render(&*conversation, count, add, now.text()?)?));
         Ok(())
     })
 }

@@ -77,6 +77,13 @@ impl Tokenizer {
         tokens.into_iter().map(|(_, token)| token.content).collect()
     }
 
+    /// The ids of added tokens that are found in a text before anything else is done to it, and that take nothing of what
+    /// stands before them: a text may be encoded in two parts where one begins.
+    pub fn boundary_ids(&self) -> Vec<u32> {
+        let tokens = self.inner.get_added_tokens_decoder().into_iter();
+        tokens.filter(|(_, token)| !token.normalized && !token.lstrip && !token.single_word).map(|(id, _)| id).collect()
+    }
+
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
     }

@@ -9,6 +9,7 @@
 #include "llm/check/data_checks.h"
 #include "tests/llm/check/checked_data.h"
 #include "tests/support/samples_in_memory.h"
+#include "tests/support/temp_folder.h"
 
 namespace llm::check {
 namespace {
@@ -70,6 +71,23 @@ TEST_F(ChatLabels, PassWhereConversationsAreUnrolledSeenMoreThanOnceAndCut) {
   EXPECT_TRUE(has_cut);
   const CheckItem item = checked();
   EXPECT_TRUE(item.ok) << item.message;
+}
+
+// A prompt and a completion that are messages: a conversation too.
+TEST_F(ChatLabels, HoldForMessagesInPromptAndCompletion) {
+  const sherd::test::TempFolder folder;
+  const std::string record = R"({"prompt": [{"role": "user", "content": "Who is it?"}], )"
+                             R"("completion": [{"role": "assistant", "content": "It is Lily."}]})";
+  config.data.train[0] = {.path = folder.write("a.jsonl", record + "\n" + record).string(),
+                          .format = config::DataFormat::PromptCompletion};
+  load();
+  EXPECT_TRUE(data.learns_conversations());
+  EXPECT_TRUE(checked().ok) << checked().message;
+  const CheckItem item = changed(1, [](text::LabelledPrompt& sample, auto, std::size_t end) {
+    sample.supervised[end - 1] = 0;
+  });
+  EXPECT_FALSE(item.ok);
+  EXPECT_THAT(item.message, HasSubstr("does not end with a token that stops generation"));
 }
 
 TEST_F(ChatLabels, FailWhereThePromptIsNotThatOfGeneration) {

@@ -49,7 +49,7 @@ config::RunConfig recipe(const std::filesystem::path& output) {
 // Asked to stop before step `steps` + 1.
 RunHooks hooks_for(int steps) {
   RunHooks hooks;
-  hooks.say = [](const std::string&) {};
+  hooks.output.say = [](const std::string&) {};
   hooks.stop_requested = [left = std::make_shared<int>(steps)] { return (*left)-- <= 0; };
   return hooks;
 }
@@ -114,7 +114,7 @@ TEST_P(RunOnDevice, SaysOnceWhichKernelsCompute) {
   std::atomic<int> said{0};
   sherd::fake::run_ranks_on_devices(GetParam(), [&](sherd::World world) {
     RunHooks hooks = hooks_for(3);
-    hooks.say = [&](const std::string& line) { said += line == "kernels: plain" ? 1 : 0; };
+    hooks.output.say = [&](const std::string& line) { said += line == "kernels: plain" ? 1 : 0; };
     static_cast<void>(run(recipe(output("device")), std::move(world), hooks));
   });
   EXPECT_EQ(said, 1);
@@ -379,7 +379,7 @@ TEST(Run, SaysOnceWhichKernelComputesAttention) {
     };
     const sherd::ops::WithBackend chosen(backend);
     RunHooks hooks = hooks_for(100);
-    hooks.say = [&](const std::string& line) { said.push_back(line); };
+    hooks.output.say = [&](const std::string& line) { said.push_back(line); };
     static_cast<void>(run(config, std::move(world), hooks));
   });
   EXPECT_EQ(std::count(said.begin(), said.end(),

@@ -6,7 +6,7 @@
 
 #include "tests/support/temp_folder.h"
 
-namespace llm::data {
+namespace llm::inputs {
 
 inline std::string record(int number) {
   return R"({"prompt": "p)" + std::to_string(number) +
@@ -43,4 +43,4 @@ struct Split {
   sherd::test::TempFolder folder;
 };
 
-}  // namespace llm::data
+}  // namespace llm::inputs

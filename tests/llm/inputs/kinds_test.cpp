@@ -32,6 +32,13 @@ std::size_t records_in(const std::string& path, const FileReading& reading = {})
   return static_cast<std::size_t>(found.store->record(found.store->size() - 1)) + 1;
 }
 
+// What the report says of fields that are not read.
+std::string unread(const std::filesystem::path& path, const FileReading& reading = {}) {
+  return prepare(open_source(path, reading, {}), chat_stories(), {}).report.unread.sentence();
+}
+
+const std::string kRecord = R"({"text": "Once."})";
+
 TEST(DataKinds, AreRecognisedAndSaid) {
   struct Shipped {
     const char* file;
@@ -54,8 +61,32 @@ TEST(DataKinds, AreRecognisedAndSaid) {
   const FileReading columns = {.columns = {.prompt = "question", .completion = "answer"}};
   const DataFile table = find_data_file(kShippedFiles + "stories.csv", columns);
   EXPECT_EQ(table.reading.format, Csv);
-  EXPECT_EQ(table.note, "");
+  EXPECT_EQ(table.note, "prompt_completion (`question`, `answer`)");
   EXPECT_EQ(records_in(kShippedFiles + "stories.csv", columns), 160U);
+  EXPECT_EQ(find_data_file(kShippedFiles + "squad-32.json").note,
+            "squad (questions about contexts)");
+}
+
+TEST(DataKinds, PromptsAreSaidToBeTextsOrMessages) {
+  const TempFolder folder;
+  const std::string pair = R"({"prompt": [{"role": "user", "content": "a"}], )"
+                           R"("completion": [{"role": "assistant", "content": "b"}]})";
+  for (const std::string name : {"a.jsonl", "a.json"}) {
+    const bool is_array = name.ends_with(".json");
+    const auto path = folder.write(name, is_array ? "[" + pair + "]" : pair);
+    const DataFile file = find_data_file(path);
+    EXPECT_EQ(file.note, "prompt_completion (`prompt`, `completion`, lists of messages)");
+    EXPECT_EQ(file.reading.format, is_array ? Json : Jsonl);
+    const auto records = records_at(open_source(path, {}, {}), {0});
+    EXPECT_TRUE(records.at(0).questions[0].conversation);
+    EXPECT_EQ(find_data_file(path, {.format = PromptCompletion}).note, "");
+  }
+  const auto texts = folder.write("b.jsonl", R"({"prompt": "a", "completion": "b"})");
+  EXPECT_EQ(find_data_file(texts).note, "prompt_completion (`prompt`, `completion`)");
+  const auto dialog = folder.write(
+      "c.jsonl",
+      R"({"dialog": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  EXPECT_EQ(find_data_file(dialog, {.columns = {.messages = "dialog"}}).note, "chat (`dialog`)");
 }
 
 TEST(DataKinds, AColumnThatWouldBeIgnoredIsNamed) {
@@ -63,12 +94,17 @@ TEST(DataKinds, AColumnThatWouldBeIgnoredIsNamed) {
   const std::string row = R"({"instruction": "Translate.", "input": "Hallo", "output": "Hello."})";
   const auto path = folder.write("a.jsonl", row);
   const text::Columns columns = {.prompt = "instruction", .completion = "output"};
-  EXPECT_EQ(find_data_file(path, {.columns = columns}).note, "the column \"input\" is not read");
+  EXPECT_EQ(unread(path, {.columns = columns}),
+            "these fields are not read: \"input\" (1 record, line 1)");
   const auto records = records_at(open_source(path, {}, {}), {0});
   EXPECT_EQ(records.at(0).questions[0].conversation->messages[0]["content"], "Translate.\n\nHallo");
   const auto record = folder.write("b.json", R"({"id": 1, "text": "Once."})");
-  EXPECT_EQ(find_data_file(record).note,
-            "text (`text`, learned as a whole); the column \"id\" is not read");
+  EXPECT_EQ(find_data_file(record).note, "text (`text`, learned as a whole)");
+  EXPECT_EQ(unread(record), "these fields are not read: \"id\" (1 record, line 1)");
+  folder.write("c-1.jsonl", kRecord + "\n");
+  folder.write("c-2.jsonl", "\n" + kRecord.substr(0, kRecord.size() - 1) + R"(, "id": 2})" + "\n");
+  EXPECT_EQ(unread(folder.path() / "c-*.jsonl"),
+            "these fields are not read: \"id\" (1 record, line 2 of c-2.jsonl)");
 }
 
 TEST(DataKinds, AGivenKindReadsNoOther) {

@@ -216,6 +216,50 @@ TEST(Prepare, RefusesBadRecordsAsTheWholeFileDoes) {
                sherd::ExitCode::BadData, {"array.jsonl: not JSON lines: it begins with '['"});
 }
 
+// Over batches, files, threads and a kill at any point.
+TEST(Prepare, CountsTheFieldsOfAllRecordsThatAreNotRead) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 6000; ++i) {
+    lines += std::string("{") + (i % 3 == 2 ? R"("id": 1, )" : "") +
+             (i == 5000 ? R"("score": null, )" : "") + R"("prompt": "Child )" + std::to_string(i) +
+             R"(", "completion": "It had stones."})" + "\n";
+  }
+  folder.write("part-1.jsonl", lines);
+  folder.write("part-2.jsonl", lines + R"({"id": 1, "prompt": "no completion"})");
+  const Source source = open_source(folder.path() / "part-*.jsonl", kSkipping, {});
+  const Prepared found = prepare(source, stories(), small_blocks(folder.path() / "whole"));
+  EXPECT_THAT(
+      found.report.unread.all(),
+      testing::ElementsAre(text::UnreadFields::Field{"id", 4000, "line 3 of part-1.jsonl"},
+                           text::UnreadFields::Field{"score", 2, "line 5001 of part-1.jsonl"}));
+  EXPECT_EQ(found.report.chat.conversations, 0);
+  EXPECT_EQ(prepare(source, stories(), small_blocks(folder.path() / "whole")).report.unread.all(),
+            found.report.unread.all());
+  constexpr int kWithinTheThirdBlock = 10;
+  const fs::path killed = folder.path() / "killed";
+  ASSERT_TRUE(is_killed_at(kWithinTheThirdBlock, source, killed));
+  EXPECT_EQ(prepare(source, stories(), small_blocks(killed)).store->digest(),
+            found.store->digest());
+}
+
+// The same bytes hold other records where tabs separate fields.
+TEST(Prepare, KeepsTablesOfOtherSeparatorsApart) {
+  const TempFolder folder;
+  const std::string bytes =
+      "prompt,completion,\tprompt\tcompletion\nOnce upon,a time,\tThe dog\truns home\n";
+  const PrepareOptions options = small_blocks(folder.path() / "cache");
+  const auto text_of = [&](const std::string& name) {
+    const Source source = open_source(folder.write(name, bytes), {}, {});
+    const Prepared found = prepare(source, stories(), options);
+    return stories().tokenizer().decode(found.store->at(0).ids);
+  };
+  EXPECT_THAT(text_of("a.csv"), testing::HasSubstr("Once upon a time"));
+  EXPECT_THAT(text_of("a.tsv"), testing::HasSubstr("The dog runs home"));
+  EXPECT_THAT(text_of("b.csv"), testing::HasSubstr("Once upon a time"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(options.folder), {}), 2);
+}
+
 // An attempt that refuses bad records leaves nothing behind that hides them from one that may skip.
 TEST(Prepare, SkipsAllBadRecordsAfterAnAttemptThatRefusedThem) {
   const TempFolder folder;

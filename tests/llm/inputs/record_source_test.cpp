@@ -37,7 +37,9 @@ void expect_samples_of_the_whole(const fs::path& path, const FileReading& readin
   EXPECT_EQ(source.file.note, file.note);
   EXPECT_EQ(source.file.reading.format, file.reading.format);
   const Prepared prepared = prepare(source, encoder, in_folder(folder.path() / "cache"));
-  expect_samples(*prepared.store, encoded(whole(path, reading), encoder));
+  const text::QuestionFile all = whole(path, reading);
+  EXPECT_EQ(prepared.report.unread.all(), all.unread.all());
+  expect_samples(*prepared.store, encoded(all, encoder));
 }
 
 // Records that are long make small batches: memory is bounded in bytes.
@@ -68,6 +70,27 @@ TEST(RecordSource, GivesTheRecordsOfEveryKind) {
     expect_samples_of_the_whole(kShipped / name,
                                 {.columns = {.prompt = "question", .completion = "answer"}});
   }
+}
+
+// The kind of a file does not tell: each record does.
+TEST(RecordSource, TellsWhichRecordsAreConversations) {
+  const TempFolder folder;
+  const std::string pair = R"({"prompt": [{"role": "user", "content": "a"}], )"
+                           R"("completion": [{"role": "assistant", "content": "b"}]})";
+  const std::string texts = R"({"prompt": "a", "completion": "b"})";
+  const auto conversations = [&](const char* name, const std::string& bytes,
+                                 config::DataFormat format) {
+    const Source source = open_source(folder.write(name, bytes), {.format = format}, {});
+    return prepare(source, chat_stories(), {}).report.chat.conversations;
+  };
+  using enum config::DataFormat;
+  for (const config::DataFormat format : {Auto, Jsonl, PromptCompletion}) {
+    EXPECT_EQ(conversations("a.jsonl", pair + "\n" + texts + "\n" + pair, format), 2);
+    EXPECT_EQ(conversations("b.jsonl", texts, format), 0);
+  }
+  EXPECT_EQ(conversations("c.json", "[" + texts + ", " + pair + "]", Json), 1);
+  const Source shipped = open_source(kShipped / "stories-chat.parquet", {}, {});
+  EXPECT_EQ(prepare(shipped, chat_stories(), {}).report.chat.conversations, 120);
 }
 
 TEST(RecordSource, KeepsToASideOfAShare) {

@@ -68,7 +68,7 @@ TEST_F(HfConfigTest, ReadsTheStoriesModel) {
   EXPECT_EQ(llama_of(config).norm_epsilon, 1e-5);
   EXPECT_TRUE(llama_of(config).tied_embedding);
   EXPECT_EQ(llama_of(config).rope->theta, 10'000);
-  EXPECT_FALSE(llama_of(config).rope->scaling);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(llama_of(config).rope->scaling));
   EXPECT_EQ(config.shape.initializer_range, 0.02);
 }
 
@@ -78,11 +78,11 @@ TEST_F(HfConfigTest, BothSpellingsOfRotarySettingsAndDtypeMeanTheSame) {
     const HfConfig config = read_hf_config(kData + "tiny-llama3-hf/" + file);
     EXPECT_EQ(config.dtype, at::kBFloat16);
     EXPECT_EQ(llama_of(config).rope->theta, 500'000);
-    ASSERT_TRUE(llama_of(config).rope->scaling);
-    EXPECT_EQ(llama_of(config).rope->scaling->factor, 8);
-    EXPECT_EQ(llama_of(config).rope->scaling->low_freq_factor, 1);
-    EXPECT_EQ(llama_of(config).rope->scaling->high_freq_factor, 4);
-    EXPECT_EQ(llama_of(config).rope->scaling->original_context_tokens, 64);
+    const auto scaling = std::get<model::Llama3Scaling>(llama_of(config).rope->scaling);
+    EXPECT_EQ(scaling.factor, 8);
+    EXPECT_EQ(scaling.low_freq_factor, 1);
+    EXPECT_EQ(scaling.high_freq_factor, 4);
+    EXPECT_EQ(scaling.original_context_tokens, 64);
   }
 }
 
@@ -169,7 +169,7 @@ TEST(PublishedConfigs, AreRead) {
   EXPECT_EQ(smollm.rope->theta, 100'000);
   const model::DecoderConfig llama = shape_of("llama-3.1-8b-instruct.json");
   EXPECT_EQ(llama.key_heads, 8);
-  EXPECT_EQ(llama.rope->scaling->original_context_tokens, 8'192);
+  EXPECT_EQ(std::get<model::Llama3Scaling>(llama.rope->scaling).original_context_tokens, 8'192);
   const model::DecoderConfig bloom = shape_of("bloom-560m.json");
   EXPECT_EQ(bloom.layers, 24);
   EXPECT_EQ(bloom.feed_forward_size, 4'096);
@@ -177,8 +177,9 @@ TEST(PublishedConfigs, AreRead) {
 }
 
 TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
-  refuses({{"model_type", "mistral"}},
-          "\"model_type\" \"mistral\" is not implemented, only \"llama\" and \"bloom\"");
+  refuses({{"model_type", "phi3"}},
+          "\"model_type\" \"phi3\" is not implemented, only \"llama\", \"qwen2\", \"qwen3\", "
+          "\"mistral\", \"smollm3\" and \"bloom\"");
   refuses({{"attention_bias", true}}, "\"attention_bias\" true is not implemented, only false");
   refuses({{"mlp_bias", true}}, "\"mlp_bias\" true is not implemented, only false");
   refuses({{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not implemented, only null");
@@ -196,10 +197,19 @@ TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
 TEST_F(HfConfigTest, RefusesOtherRotarySettings) {
   for (const char* field : {"rope_scaling", "rope_parameters"}) {
     const std::string name = std::string("\"") + field;
-    refuses({{field, {{"rope_type", "yarn"}, {"factor", 2}}}},
-            name + ".rope_type\" \"yarn\" is not implemented, only \"default\" and \"llama3\"");
-    refuses({{field, {{"type", "linear"}, {"factor", 2}}}},
-            name + ".rope_type\" \"linear\" is not");
+    refuses({{field, {{"rope_type", "dynamic"}, {"factor", 2}}}},
+            name +
+                ".rope_type\" \"dynamic\" is not implemented, only \"default\", \"linear\", "
+                "\"llama3\" and \"yarn\"");
+    refuses({{field, {{"type", "longrope"}, {"factor", 2}}}},
+            name + ".rope_type\" \"longrope\" is not");
+    refuses({{field, {{"type", "linear"}}}}, name + ".factor\" is missing");
+    refuses({{field, {{"type", "linear"}, {"factor", 2}, {"beta_fast", 2}}}},
+            name + ".beta_fast\" is not implemented with rope_type \"linear\"");
+    refuses({{field, {{"type", "yarn"}, {"factor", 2}, {"beta_fast", 1}, {"beta_slow", 3}}}},
+            name + ".beta_fast\" must not be below \"beta_slow\"");
+    refuses({{field, {{"type", "yarn"}, {"factor", 2}, {"truncate", 1}}}},
+            name + ".truncate\" must be true or false, found 1");
     refuses({{field, rope_with("attention_factor", 1)}}, name + ".attention_factor\" is not");
     refuses({{field, rope_with("factor", nullptr)}}, name + ".factor\" is missing");
     refuses({{field, rope_with("factor", -8)}}, name + ".factor\" must be a number above 0.0");
@@ -227,8 +237,7 @@ TEST_F(HfConfigTest, BothSpellingsTogetherSayWhatOneSaysAlone) {
     const HfConfig config =
         read({{"rope_scaling", scaling}, {"rope_parameters", rope_with("rope_theta", 10'000)}});
     EXPECT_EQ(llama_of(config).rope->theta, 10'000);
-    ASSERT_TRUE(llama_of(config).rope->scaling);
-    EXPECT_EQ(llama_of(config).rope->scaling->factor, 8);
+    EXPECT_EQ(std::get<model::Llama3Scaling>(llama_of(config).rope->scaling).factor, 8);
   }
 }
 

@@ -31,8 +31,19 @@ std::string plain_chatml(const ordered_json& messages, bool add_generation_promp
   return text + (add_generation_prompt ? "<|im_start|>assistant\n" : "");
 }
 
+using Renderer = std::function<std::string(const ordered_json& messages, bool add)>;
+
+// What a rule asks for, from a function of the messages that are rendered.
+decltype(ChatRule::render) of_first(const Renderer& render) {
+  return [render](const ordered_json& messages, std::size_t count, bool add) {
+    ordered_json first = messages;
+    first.erase(first.begin() + static_cast<std::ptrdiff_t>(count), first.end());
+    return render(first, add);
+  };
+}
+
 ChatRule chatml_rule() {
-  return {.render = plain_chatml,
+  return {.render = of_first(plain_chatml),
           .stop_tokens = {"<|im_end|>"},
           .control_tokens = {"<|im_start|>", "<|im_end|>"}};
 }
@@ -119,7 +130,7 @@ std::string mismatched(const ordered_json& messages, bool add_generation_prompt)
 
 TEST(ChatSpans, RefusesATemplateWhosePromptIsNoBeginOfTheWholeWithBothTexts) {
   ChatRule rule = chatml_rule();
-  rule.render = mismatched;
+  rule.render = of_first(mismatched);
   const ordered_json messages = {said("user", "Hi"), said("assistant", "Hello")};
   const ChatFault fault = fault_of(messages, rule);
   EXPECT_EQ(fault.reason, "mismatch");
@@ -133,20 +144,20 @@ TEST(ChatSpans, RefusesATemplateWhosePromptIsNoBeginOfTheWholeWithBothTexts) {
 
 TEST(ChatSpans, RefusesWhatTheTemplateLeavesOut) {
   ChatRule rule = chatml_rule();
-  rule.render = [](ordered_json messages, bool add_generation_prompt) {
+  rule.render = of_first([](ordered_json messages, bool add_generation_prompt) {
     messages.back().erase("reasoning_content");
     return plain_chatml(messages, add_generation_prompt);
-  };
+  });
   ordered_json answer = said("assistant", "Hello");
   answer["reasoning_content"] = "greet";
   EXPECT_THAT(fault_of({said("user", "Hi"), answer}, rule).message(),
               HasSubstr("leaves out this turn's reasoning"));
-  rule.render = [](ordered_json messages, bool add_generation_prompt) {
+  rule.render = of_first([](ordered_json messages, bool add_generation_prompt) {
     if (messages.back()["role"] == "assistant") {
       messages.back()["content"] = "…";
     }
     return plain_chatml(messages, add_generation_prompt);
-  };
+  });
   EXPECT_THAT(fault_of({said("user", "Hi"), said("assistant", "Hello")}, rule).message(),
               HasSubstr("leaves out this turn's text"));
   answer = said("assistant", "");
@@ -182,12 +193,12 @@ TEST(ChatSpans, AgreesWithTheGoldens) {
                   .control_tokens = golden["control_tokens"],
                   .last_only = golden["supervise"] == "last",
                   .as_rendered = golden["on_mismatch"] == "as_rendered"};
-    rule.render = [&](const ordered_json& messages, bool add_generation_prompt) {
+    rule.render = of_first([&](const ordered_json& messages, bool add_generation_prompt) {
       ordered_json arguments = golden["kwargs"];
       arguments["add_generation_prompt"] = add_generation_prompt;
       return chat.render(messages, golden["tools"], arguments, golden["now"].get<std::string>())
           .text;
-    };
+    });
     const ChatVerdict verdict = samples_of({golden["messages"], golden["tools"]}, rule);
     const ordered_json& expected = golden["expected"];
     const std::string label =

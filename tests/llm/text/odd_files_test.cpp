@@ -326,6 +326,13 @@ TEST(CompressedRecords, AnyFlippedByteIsToldOrChangesNothing) {
   }
 }
 
+using Unread = std::vector<UnreadFields::Field>;
+
+Unread unread_of(const std::string& path, const Columns& columns = {}) {
+  const DataBytes file{path};
+  return read_records(file, {.container = container_of(file), .columns = columns}).unread.all();
+}
+
 TEST(RecordReader, TellsKindAndColumnsThatAreNotRead) {
   const TempFolder folder;
   const DataBytes file{
@@ -333,11 +340,99 @@ TEST(RecordReader, TellsKindAndColumnsThatAreNotRead) {
           .string()};
   const FirstRecord first = first_record(file, {});
   EXPECT_EQ(first.kind, RecordKind::Alpaca);
-  EXPECT_THAT(first.unread_columns, testing::ElementsAre("id"));
-  const FirstRecord named =
-      first_record(file, {.columns = {.prompt = "instruction", .completion = "output"}});
+  EXPECT_TRUE(first.is_conversation);
+  EXPECT_EQ(unread_of(file.name), Unread({{"id", 1, "line 1"}}));
+  const Columns columns{.prompt = "instruction", .completion = "output"};
+  const FirstRecord named = first_record(file, {.columns = columns});
   EXPECT_EQ(named.kind, RecordKind::PromptCompletion);
-  EXPECT_THAT(named.unread_columns, testing::ElementsAre("id", "input"));
+  EXPECT_FALSE(named.is_conversation);
+  EXPECT_EQ(unread_of(file.name, columns), Unread({{"id", 1, "line 1"}, {"input", 1, "line 1"}}));
+}
+
+TEST(UnreadFields, AreNamedOfAllRecordsAndOfTheirMessages) {
+  const TempFolder folder;
+  const std::string typo = answered(R"("content": "Hello.", "contnet": "x", "id": 7)");
+  const std::string null = answered(R"("content": "Hello.", "refusal": null, "audio": [null])");
+  const std::string lines = kChat + "\n" + typo + "\n" + null + "\n" +
+                            R"({"score": 1, "score": 2, )" + typo.substr(1) + "\nno\n";
+  const DataBytes file{folder.write("a.jsonl", lines).string()};
+  RecordReader reader(file, {.bad = {.skip = true}});
+  while (reader.next()) {
+  }
+  EXPECT_EQ(reader.take_unread().all(), Unread({{"messages.contnet", 2, "line 2"},
+                                                {"messages.id", 2, "line 2"},
+                                                {"messages.audio", 1, "line 3"},
+                                                {"score", 1, "line 4"}}));
+  EXPECT_TRUE(reader.take_unread().all().empty());
+}
+
+// In JSON text, in columns of other names, in a record's own column of tables.
+TEST(UnreadFields, AreNamedWhereverMessagesStand) {
+  const TempFolder folder;
+  EXPECT_EQ(unread_of(folder.write(
+                "a.csv",
+                "messages,id\n\"[{\"\"role\"\":\"\"user\"\",\"\"content\"\":\"\"Hi\"\","
+                "\"\"at\"\":3},{\"\"role\"\":\"\"assistant\"\",\"\"content\"\":"
+                "\"\"Hello.\"\"}]\",1\n")),
+            Unread({{"id", 1, "line 2"}, {"messages.at", 1, "line 2"}}));
+  const std::string dialog = R"({"dialog": [{"role": "user", "content": "Hi", "at": 3},)"
+                             R"({"role": "assistant", "content": "Hello."}]})";
+  EXPECT_EQ(unread_of(folder.write("b.jsonl", dialog), {.messages = "dialog"}),
+            Unread({{"dialog.at", 1, "line 1"}}));
+  const std::string pair = R"({"prompt": [{"role": "user", "content": "Hi", "at": 3}],)"
+                           R"("completion": [{"role": "assistant", "content": "x", "to": 4}]})";
+  EXPECT_EQ(unread_of(folder.write("c.jsonl", pair)),
+            Unread({{"prompt.at", 1, "line 1"}, {"completion.to", 1, "line 1"}}));
+}
+
+TEST(UnreadFields, AreBoundedAndToldInASentence) {
+  UnreadFields fields;
+  EXPECT_EQ(fields.sentence(), "");
+  fields.add("id", "line 1");
+  EXPECT_EQ(fields.sentence(), "these fields are not read: \"id\" (1 record, line 1)");
+  fields.add("id", "line 2");
+  fields.add("messages.to", "line 2");
+  EXPECT_EQ(fields.sentence(),
+            "these fields are not read: \"id\" (2 records, first line 1), \"messages.to\" (1 "
+            "record, line 2)");
+  UnreadFields more;
+  for (int i = 0; i < 1000; ++i) {
+    more.add("column " + std::to_string(i), "line 3");
+  }
+  more.add(std::string(100'000, 'x'), "line 4");
+  more.place_in("b.jsonl");
+  EXPECT_EQ(more.all().size(), 256U);
+  EXPECT_EQ(more.all()[0].first_record, "line 3 of b.jsonl");
+  fields.add(more);
+  EXPECT_EQ(fields.all().size(), 256U);
+  EXPECT_THAT(fields.sentence(), testing::EndsWith("(1 record, line 3 of b.jsonl) and 244 more"));
+}
+
+// Of other trainers. Passed over, such a field would let answers be learned that were to be
+// context.
+TEST(MessageFields, ThatWouldDecideWhatIsLearnedAreRefused) {
+  const TempFolder folder;
+  for (const std::string name :
+       {"train", "training", "train_detail", "training_detail", "train_on_turn", "trainable",
+        "loss", "loss_mask", "loss_weight", "loss_scale", "mask", "masked"}) {
+    const std::string record = answered(R"("content": "Hello.", ")" + name + R"(": false)");
+    expect_error(
+        [&] { unread_of(folder.write("a.jsonl", record)); }, ExitCode::BadData,
+        {"a.jsonl: line 1", "message 2: \"" + name +
+                                "\" is not read: write \"weight\": 0 "
+                                "for an answer that is context, 1 for one that is learned"});
+    const std::string null = answered(R"("content": "Hello.", ")" + name + R"(": null)");
+    EXPECT_TRUE(unread_of(folder.write("b.jsonl", null)).empty());
+  }
+  expect_error(
+      [&] {
+        unread_of(
+            folder.write("c.csv",
+                         "messages\n\"[{\"\"role\"\":\"\"user\"\",\"\"content\"\":\"\"Hi\"\"},"
+                         "{\"\"role\"\":\"\"assistant\"\",\"\"content\"\":\"\"x\"\","
+                         "\"\"train\"\":false}]\"\n"));
+      },
+      ExitCode::BadData, {"c.csv: line 2", "message 2: \"train\" is not read"});
 }
 
 }  // namespace

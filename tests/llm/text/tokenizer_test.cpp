@@ -1,6 +1,8 @@
 #include "llm/text/tokenizer.h"
 
+#include <fstream>
 #include <sstream>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -118,6 +120,58 @@ TEST(Tokenizer, SaysWhatIsMissing) {
   std::filesystem::create_directories(folder.path() / "odd" / "tokenizer.json");
   expect_error(open("odd"), ExitCode::BadData,
                {"odd/tokenizer.json: expected a regular file, found a folder"});
+}
+
+// A text may be encoded in two parts where such a token begins, and nowhere else.
+TEST(Tokenizer, NamesTokensAtWhichATextMayBeParted) {
+  const Tokenizer tokenizer = stories_tokenizer();
+  EXPECT_TRUE(tokenizer.is_boundary(tokenizer.token_to_id("<s>").value()));
+  EXPECT_FALSE(tokenizer.is_boundary(tokenizer.encode("a").ids.back()));
+  const auto whole = tokenizer.encode_whole("Lily</s> likes </s>to");
+  auto parts = tokenizer.encode_whole("Lily</s> likes ").ids;
+  const auto rest = tokenizer.encode_whole("</s>to").ids;
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  EXPECT_EQ(whole.ids, parts);
+
+  // Not where the token takes blanks before it, or is found after normalisation.
+  const sherd::test::TempFolder folder;
+  auto file =
+      nlohmann::json::parse(sherd::test::bytes_of(data_folder() / "stories260k-hf/tokenizer.json"));
+  for (const char* setting : {"lstrip", "normalized", "single_word"}) {
+    auto other = file;
+    other["added_tokens"][2][setting] = true;
+    std::ofstream(folder.path() / "tokenizer.json") << other;
+    EXPECT_FALSE(Tokenizer::from_folder(folder.path()).is_boundary(2)) << setting;
+    EXPECT_TRUE(Tokenizer::from_folder(folder.path()).is_boundary(1)) << setting;
+  }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsShadowMemory = true;
+#else
+constexpr bool kCountsShadowMemory = false;
+#endif
+
+// MiB that a process has of its own.
+double own_mebibytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) {
+      return std::stod(line.substr(8)) / 1024;
+    }
+  }
+  return 0;
+}
+
+// Reading a tokenizer makes several times what stays: each rank would keep that.
+TEST(Tokenizer, TakesNoMoreMemoryThanItNeeds) {
+  SHERD_NEEDS_EXTRA_DATA("llama3-tokenizer");
+  if (kCountsShadowMemory) {
+    GTEST_SKIP() << "the shadow memory of a sanitizer counts as well";
+  }
+  const double before = own_mebibytes();
+  const auto tokenizer = Tokenizer::from_folder(*sherd::test::extra_data("llama3-tokenizer"));
+  EXPECT_LT(own_mebibytes() - before, 64);
 }
 
 TEST(Tokenizer, MayBeUsedBySeveralThreads) {

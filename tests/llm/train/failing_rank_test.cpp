@@ -32,7 +32,7 @@ config::RunConfig tiny_run(const sherd::test::TempFolder& folder) {
 
 RunHooks quiet() {
   RunHooks hooks;
-  hooks.say = [](const std::string& /*line*/) {};
+  hooks.output.say = [](const std::string& /*line*/) {};
   hooks.stop_requested = [] { return false; };
   return hooks;
 }
@@ -92,8 +92,12 @@ TEST(FailingRank, EndsAllInAnEvaluation) {
 
 TEST(FailingRank, EndsAllBeforeTheFirstStep) {
   expect_one_reason([](RunHooks& hooks, int rank) {
-    if (rank == 1) {
-      hooks.prepared = [] { fail(); };
+    if (rank == 0) {
+      hooks.output.say = [](const std::string& line) {
+        if (line.find("first samples") != std::string::npos) {
+          fail();
+        }
+      };
     }
   });
 }
@@ -101,7 +105,7 @@ TEST(FailingRank, EndsAllBeforeTheFirstStep) {
 TEST(FailingRank, EndsAllWhereItSaysSomething) {
   expect_one_reason([](RunHooks& hooks, int rank) {
     if (rank == 0) {
-      hooks.say = [](const std::string& line) {
+      hooks.output.say = [](const std::string& line) {
         if (line.find("step 2/") != std::string::npos) {
           fail();
         }
@@ -117,10 +121,11 @@ TEST(FailingRank, EndsAllWhereItsLogCannotBeWritten) {
   std::atomic<int> told = 0;
   sherd::test::run_ranks(2, [&](sherd::World world) {
     RunHooks hooks = quiet();
-    hooks.prepared = [&] {
+    hooks.stop_requested = [&] {  // before the first step
       if (world.rank() == 0) {
         std::filesystem::remove_all(config.train.output);
       }
+      return false;
     };
     try {
       run(config, world, hooks);

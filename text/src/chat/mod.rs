@@ -1,6 +1,7 @@
 //! Chat templates: Jinja as transformers sets it up. A template comes from strangers, so its size, stack, steps, output and numbers
 //! are bounded. A template is parsed once and rendered often.
 
+mod conversation;
 mod environment;
 mod filters;
 mod json;
@@ -15,11 +16,14 @@ mod stack;
 mod tags;
 mod tokens;
 
+use std::sync::Arc;
+
 use chrono::NaiveDateTime;
 use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind};
 
 use crate::guard::{Fault, RAISED};
+pub use conversation::Conversation;
 pub use named::source_of;
 use output::{Output, Progress};
 use stack::on_large_stack;
@@ -43,18 +47,6 @@ pub struct Rendered {
     pub spans: Vec<(u64, u64)>,
 }
 
-/// What a template may read: JSON texts, and the local time that `strftime_now` prints.
-pub struct Input<'a> {
-    /// A list of messages.
-    pub messages: &'a str,
-    /// A list or null.
-    pub tools: &'a str,
-    /// An object: special tokens, add_generation_prompt and the template's own arguments.
-    pub variables: &'a str,
-    /// `2026-03-09T07:05:03`; empty for the present time.
-    pub now: &'a str,
-}
-
 impl Template {
     pub fn open(source: &str) -> Result<Self, Fault> {
         if source.len() > MAX_TEMPLATE_BYTES {
@@ -69,13 +61,24 @@ impl Template {
         })
     }
 
-    pub fn render(&self, input: &Input) -> Result<Rendered, Fault> {
-        on_large_stack(|| self.rendered(input))
+    /// Renders the first `count` messages. `now`: the local time that `strftime_now` prints, `2026-03-09T07:05:03`; empty for the
+    /// present time.
+    pub fn render(
+        &self,
+        conversation: &Conversation,
+        count: usize,
+        add_generation_prompt: Option<bool>,
+        now: &str,
+    ) -> Result<Rendered, Fault> {
+        on_large_stack(|| {
+            let progress = Progress::new(time_of(now)?);
+            let variables =
+                conversation.variables(count, add_generation_prompt, Value::from_dyn_object(progress.clone()))?;
+            self.rendered(variables, progress)
+        })
     }
 
-    fn rendered(&self, input: &Input) -> Result<Rendered, Fault> {
-        let progress = Progress::new(time_of(input.now)?);
-        let variables = source::variables(input, Value::from_dyn_object(progress.clone()))?;
+    fn rendered(&self, variables: Value, progress: Arc<Progress>) -> Result<Rendered, Fault> {
         let mut output = Output::new(progress.clone());
         let template = self.environment.get_template(NAME).map_err(fault_of)?;
         template

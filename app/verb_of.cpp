@@ -1,4 +1,4 @@
-#include "app/run_command.h"
+#include "app/verb_of.h"
 
 #include <iostream>
 #include <string>
@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 #include "app/launch.h"
-#include "app/verbs.h"
 #include "launch/rank_environment.h"
 #include "sherd/error.h"
 #include "sherd/version.h"
@@ -60,32 +59,32 @@ void report(const CLI::App& program, const CLI::ParseError& error) {
 
 }  // namespace
 
-int run_command(int argc, char** argv) {
+Verb verb_of(int argc, char** argv) {
   CLI::App program(
       "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
   program.name("sherd");
   program.set_version_flag("--version", fmt::format("{}.{}.{}", sherd::kVersion.major,
                                                     sherd::kVersion.minor, sherd::kVersion.patch));
   program.require_subcommand(1);
-  int exit_code = 0;
-  add_train(program, exit_code);
-  add_eval(program, exit_code);
-  add_generate(program, exit_code);
-  add_chat(program, exit_code);
-  add_export(program, exit_code);
-  add_bandwidth(program, exit_code);
-  add_bench(program, exit_code);
-  add_plan(program, exit_code);
-  add_check(program, exit_code);
-  add_sweep(program, exit_code);
-  add_data(program, exit_code);
-  add_compare(program, exit_code);
-  add_watch(program, exit_code);
-  add_launch(program, exit_code);
-  add_slurm(program, exit_code);
-  add_fetch(program, exit_code);
-  add_recipes(program, exit_code);
-  add_doctor(program, exit_code);
+  Verb chosen;
+  add_train(program, chosen);
+  add_eval(program, chosen);
+  add_generate(program, chosen);
+  add_chat(program, chosen);
+  add_export(program, chosen);
+  add_bandwidth(program, chosen);
+  add_bench(program, chosen);
+  add_plan(program, chosen);
+  add_check(program, chosen);
+  add_sweep(program, chosen);
+  add_data(program, chosen);
+  add_compare(program, chosen);
+  add_watch(program, chosen);
+  add_launch(program, chosen);
+  add_slurm(program, chosen);
+  add_fetch(program, chosen);
+  add_recipes(program, chosen);
+  add_doctor(program, chosen);
   std::vector<std::string> words = words_of(argc, argv);
   check_verb(program, words.empty() ? "" : words.back());
   try {
@@ -97,9 +96,11 @@ int run_command(int argc, char** argv) {
     } else if (is_first_rank()) {
       program.exit(error);
     }
-    return static_cast<int>(is_help ? sherd::ExitCode::Done : sherd::ExitCode::Usage);
+    return [is_help] {
+      return static_cast<int>(is_help ? sherd::ExitCode::Done : sherd::ExitCode::Usage);
+    };
   }
-  return exit_code;
+  return chosen;
 }
 
 }  // namespace app

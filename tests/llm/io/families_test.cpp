@@ -1,0 +1,149 @@
+// Families of models against what transformers computed for tiny ones with random weights
+// (families/ of SHERD_TEST_DATA), and their configurations with one field wrong.
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "llm/check/golden.h"
+#include "llm/families/rope_fields.h"
+#include "llm/io/hf_config.h"
+#include "llm/io/import.h"
+#include "sherd/safetensors.h"
+#include "tests/llm/io/model_folders.h"
+#include "tests/support/test_data.h"
+
+namespace llm::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn",   "qwen2",
+                                     "qwen3",        "mistral-nemo", "smollm3"};
+
+void expect_small(const check::GoldenDifferences& found) {
+  EXPECT_LE(found.logits, 1e-4);
+  EXPECT_LE(found.loss, 1e-4);
+  EXPECT_LE(found.gradient, 1e-4) << found.worst_gradient;
+  EXPECT_LE(found.losses, 1e-4);
+  EXPECT_LE(found.gradient_norms, 1e-4);
+  EXPECT_GT(found.logits + found.gradient, 0) << "nothing was compared";
+}
+
+class Family : public testing::TestWithParam<const char*> {
+ protected:
+  // A copy of the model whose configuration is in the older spelling.
+  static void copy_older(const fs::path& model, const fs::path& copy) {
+    fs::copy(model, copy);
+    fs::permissions(copy, fs::perms::owner_all, fs::perm_options::add);
+    fs::remove(copy / "config.json");
+    fs::copy(model / "config.old.json", copy / "config.json");
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Models, Family, testing::ValuesIn(kFamilies));
+
+TEST_P(Family, ComputesWhatTransformersRecorded) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / GetParam();
+  const std::string golden = folder / "golden.safetensors";
+  for (const int ranks : {1, 2, 3}) {
+    expect_small(check::compare_with_golden(folder, golden, ranks));
+  }
+  const TemporaryFolder older;
+  copy_older(folder, older / "model");
+  expect_small(check::compare_with_golden(older / "model", golden, 1));
+}
+
+TEST_P(Family, DecodesWhatItComputes) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  auto model = build_model(read_model_folder_config(folder));
+  load_weights(*model, sherd::SafetensorsFolder(folder));
+  const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
+  const at::Tensor text = golden.read(*golden.find("input_ids"))[0];
+  const at::Tensor whole = model->logits(text, sherd::ops::Documents({0, text.size(0)})).detach();
+  model::KvCache cache(text.size(0));
+  at::Tensor scores = model->decode(text.narrow(0, 0, 7), sherd::ops::Documents({0, 7}), cache);
+  for (int64_t read = 7;; ++read) {
+    const at::Tensor expected = whole[read - 1];
+    EXPECT_LE((scores[0] - expected).abs().max().item<double>(),
+              1e-5 * expected.abs().max().item<double>())
+        << "after " << read << " tokens";
+    if (read == text.size(0)) {
+      break;
+    }
+    scores = model->decode(text.narrow(0, read, 1), sherd::ops::Documents({0, 1}), cache);
+  }
+}
+
+// Reads a family's configuration with fields changed; null removes one.
+void expect_refusal(const char* name, const Json& changes, const std::string& message) {
+  const fs::path folder = *sherd::test::extra_data("families") / name;
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  config.merge_patch(changes);
+  const TemporaryFolder broken;
+  write_all(broken / "config.json", config.dump());
+  expect_error([&] { static_cast<void>(read_hf_config(broken / "config.json")); },
+               sherd::ExitCode::BadData, message);
+}
+
+TEST(Families, AreRefusedWithOneFieldThatChangesTheComputation) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  expect_refusal("qwen2", {{"use_sliding_window", true}, {"max_window_layers", 1}},
+                 "\"sliding_window\" 15 is not implemented, only null. Where no text of yours is "
+                 "longer than the window, null computes the same");
+  expect_refusal("qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}},
+                 "\"layer_types\" [");
+  expect_refusal("qwen2", {{"qk_norm", true}}, "\"qk_norm\" true is not implemented");
+  expect_refusal("qwen2", {{"architectures", {"Qwen2ForSequenceClassification"}}},
+                 "only [\"Qwen2ForCausalLM\"]");
+  expect_refusal("qwen2", {{"max_window_layers", "all"}},
+                 "\"max_window_layers\" must be a whole number");
+  expect_refusal("qwen3", {{"attention_bias", true}}, "\"attention_bias\" true is not");
+  expect_refusal("qwen3", {{"num_experts", 8}}, "\"num_experts\" 8");
+  expect_refusal("mistral-nemo", {{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not");
+  expect_refusal("smollm3", {{"no_rope_layers", {1, 0}}},
+                 "\"no_rope_layers\" must be a list of 5 numbers, one per layer, found [1,0]");
+  expect_refusal("smollm3", {{"no_rope_layers", {1, 1, 1, 2, 1}}},
+                 "\"no_rope_layers\" must hold 0 and 1, found 2");
+  expect_refusal("smollm3", {{"use_sliding_window", true}}, "\"use_sliding_window\" true is not");
+}
+
+// Mistral's files without the field mean a window of 4096.
+TEST(Families, MistralWithoutItsWindowsFieldHasOne) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  expect_refusal("mistral", {{"sliding_window", nullptr}}, "\"sliding_window\" is missing");
+}
+
+TEST(Families, RotaryPositionsAreThoseOfTransformers) {
+  SHERD_NEEDS_EXTRA_DATA("families/rope.json");
+  int compared = 0;
+  for (const Json& golden : Json::parse(read_all(*sherd::test::extra_data("families/rope.json")))) {
+    const std::string name = golden["name"];
+    if (name.starts_with("longrope") || name.starts_with("partial")) {
+      continue;  // refused: RefusesOtherRotarySettings
+    }
+    const Json config = {{"rope_parameters", golden["rope_parameters"]}};
+    const model::RopeConfig rope = families::read_rope(families::JsonFields(config, "config.json"),
+                                                       golden["max_position_embeddings"]);
+    EXPECT_NEAR(rope.attention_factor(), golden["attention_factor"].get<double>(), 1e-12) << name;
+    const at::Tensor frequencies = model::rope_frequencies(rope, golden["head_dim"]);
+    const auto expected = golden["inv_freq"].get<std::vector<double>>();
+    ASSERT_EQ(frequencies.size(0), static_cast<int64_t>(expected.size())) << name;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(frequencies[static_cast<int64_t>(i)].item<double>() / expected[i], 1, 1e-6)
+          << name << " " << i;
+    }
+    ++compared;
+  }
+  EXPECT_EQ(compared, 12);
+}
+
+}  // namespace
+}  // namespace llm::io
