@@ -61,6 +61,7 @@ inline text::QuestionFile whole(const std::filesystem::path& path, const FileRea
     const text::DataBytes bytes{one.name};
     text::QuestionFile some = text::read_records(bytes, record_reading_of(bytes, file.reading));
     keep_side(some, reading);
+    all.unread.add(some.unread);
     std::move(some.questions.begin(), some.questions.end(), std::back_inserter(all.questions));
   }
   return all;
