@@ -171,7 +171,8 @@ TEST(RecordSource, ReadsPromptsOfParquetOneByOne) {
 // Of each sample the store knows the record, whatever was left out and however many samples a
 // record makes.
 TEST(RecordSource, GivesTheRecordsThatSamplesAreOf) {
-  for (const char* name : {"stories-chat.jsonl", "stories-chat.parquet", "squad-32.json"}) {
+  for (const char* name : {"stories-chat.jsonl", "stories-alpaca.json", "stories-chat.parquet",
+                           "squad-1000-train.json"}) {
     for (const Limit& limit : {Limit{}, Limit{20}, Limit{20, true, 3}}) {
       const FileReading reading = {.bad = {.skip = true}, .side = Side::Training, .held_out = 0.2};
       const Source source = open_source(kShipped / name, reading, {});
