@@ -17,8 +17,8 @@ class Rows {
   static Rows one_each(std::int64_t samples);
   /// As few samples' worth of rows as first-fit finds: in an order drawn by `seed`, each sample
   /// goes to the first row that has room for it, else to a new one. Depends on nothing else. A
-  /// sample longer than `capacity_tokens` has a row of its own. Cost: O(samples × log samples),
-  /// a third of a second per million. Memory: 16 bytes per sample, 48 while it packs.
+  /// sample longer than `capacity_tokens` has a row of its own. Cost: O(samples × log samples).
+  /// Memory: 16 bytes per sample, 48 while it packs.
   static Rows first_fit(const Samples& samples, std::int64_t capacity_tokens, std::uint64_t seed);
 
   [[nodiscard]] std::int64_t size() const { return size_; }
