@@ -143,7 +143,7 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
   }
   if (reading.format != config::DataFormat::Squad) {
     for (const NamedBytes& file : source.file.files) {  // the same bytes may be CSV or TSV
-      what.push_back(static_cast<int>(data::record_reading_of({file.name}, reading).container));
+      what.push_back(static_cast<int>(record_reading_of({file.name}, reading).container));
     }
     const text::Columns& columns = reading.columns;
     what.insert(what.end(), {columns.prompt, columns.completion, columns.messages, columns.text});

@@ -49,7 +49,7 @@ void expect_samples_of_the_whole(const fs::path& path, const FileReading& readin
   EXPECT_EQ(source.file.reading.format, file.reading.format);
   const Prepared prepared = prepare(source, encoder, in_folder(folder.path() / "cache"));
   EXPECT_EQ(prepared.report.sentence(), whole.report.sentence());
-  EXPECT_EQ(prepared.report.unread.all(), data::parse_data_file(file).unread.all());
+  EXPECT_EQ(prepared.report.unread.all(), parse_data_file(file).unread.all());
   ASSERT_EQ(prepared.store->size(), whole.samples.size()) << path;
   for (std::size_t i = 0; i < whole.samples.size(); ++i) {
     EXPECT_TRUE(std::ranges::equal(prepared.store->at(i).ids, whole.samples[i].ids));
