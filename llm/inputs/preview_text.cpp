@@ -12,7 +12,6 @@ namespace llm::inputs {
 
 namespace {
 
-using text::Lines;
 using text::printable;
 
 constexpr int kColumns = 80;
@@ -39,7 +38,7 @@ std::string turn_lines(const std::vector<PreviewedTurn>& turns) {
   return lines;
 }
 
-std::string marked(const PreviewedSample& sample, Marks marks, Lines lines,
+std::string marked(const PreviewedSample& sample, Marks marks, text::Lines lines,
                    Clip clip = Clip::None) {
   const bool colour = marks == Marks::Colour;
   std::string text;
@@ -157,7 +156,7 @@ std::vector<std::string> doubts_of(const DataPreview& preview) {
 }
 
 std::string one_line(const PreviewedSample& sample) {
-  return lengths_of(sample) + ": " + marked(sample, Marks::Brackets, Lines::Escape);
+  return lengths_of(sample) + ": " + marked(sample, Marks::Brackets, text::Lines::Escape);
 }
 
 std::string title_of(const PreviewedSample& sample) {
@@ -257,7 +256,7 @@ std::string sample_text(const PreviewedSample& sample, Marks marks, Clip clip) {
   std::string text = in_columns(title_of(sample)) + turn_lines(sample.turns);
   const std::string unrolling = unrolling_text(sample);
   text += unrolling.empty() ? "" : "\n" + in_columns("  " + unrolling);
-  text += "\n" + marked(sample, marks, Lines::Keep, clip);
+  text += "\n" + marked(sample, marks, text::Lines::Keep, clip);
   if (!sample.cut_text.empty()) {
     text += "\ncut off: " + printable(clipped_middle(sample.cut_text, clip));
   }

@@ -207,9 +207,9 @@ class CountingAllocator final : public c10::Allocator {
 thread_local MetaMeter::State* observed = nullptr;
 
 std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function) {
-  constexpr std::string_view kOperator = "sherd::";
+  constexpr std::string_view kOurs = "sherd::";
   const std::string_view name = function.name();
-  const bool is_operator = name.starts_with(kOperator);
+  const bool is_operator = name.starts_with(kOurs);
   const bool is_buffer = function.scope() == at::RecordScope::USER_SCOPE;
   observed->open.push_back({std::string(is_operator ? name.substr(kOperator.size()) : name),
                             is_operator || is_buffer, is_buffer});

@@ -91,7 +91,7 @@ struct Reading {
 // that is trained on and evaluated, this once.
 class FileReports {
  public:
-  explicit FileReports(const Say& say) : say_(say) {}
+  explicit FileReports(const track::Say& say) : say_(say) {}
 
   void tell(const std::string& what, const inputs::DataFile& file,
             const inputs::DatasetReport& report) {
@@ -105,7 +105,7 @@ class FileReports {
   }
 
  private:
-  const Say& say_;
+  const track::Say& say_;
   std::set<std::string> told_;
 };
 
@@ -165,8 +165,8 @@ inputs::Rows rows_of(const config::RunConfig& config, const inputs::Samples& sam
   return rows;
 }
 
-Heldout heldout_of(const Reading& reading, const inputs::Source& source, const inputs::Limit& limit,
-                   FileReports& reports) {
+inputs::Heldout heldout_of(const Reading& reading, const inputs::Source& source,
+                           const inputs::Limit& limit, FileReports& reports) {
   inputs::Dataset dataset =
       load_dataset_on_ranks(reading.world, source, reading.encoder, reading.preparation(), limit,
                             reading.say, reading.progress);

@@ -99,8 +99,8 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
 
 namespace {
 
-void require_room_on_disk(const config::RunConfig& config, const setup::ModelShape& shape,
-                          const inputs::RunLength& length) {
+void require_room_on_own_disk(const config::RunConfig& config, const setup::ModelShape& shape,
+                              const inputs::RunLength& length) {
   const config::CheckpointSection& policy = config.checkpoint;
   const std::int64_t exported = exports::export_bytes(config, shape);
   if (exported == 0 && !policy.at_end && policy.every == config::Every{}) {
@@ -124,7 +124,7 @@ void require_room_on_disk(const config::RunConfig& config, const setup::ModelSha
                           const inputs::RunLength& length, sherd::World& world) {
   setup::on_all_ranks(world, [&] {
     if (world.rank() == 0) {
-      require_room_on_disk(config, shape, length);
+      require_room_on_own_disk(config, shape, length);
     }
   });
 }
