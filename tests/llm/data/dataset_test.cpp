@@ -265,7 +265,7 @@ TEST(DataFile, MissingFilesAreInputMissing) {
   expect_error([&] { (void)read_data_file(folder.path() / "none.json"); }, ExitCode::InputMissing,
                {"none.json: cannot be opened: No such file"});
   expect_error([&] { (void)read_data_file(folder.path()); }, ExitCode::BadData,
-               {"expected a regular file, found a folder"});
+               {"expected a regular file, found a folder. Name its files: ", "/*.jsonl"});
 }
 
 }  // namespace
