@@ -131,7 +131,7 @@ void add_recipes(CLI::App& program, Verb& chosen) {
   CLI::App* verb = program.add_subcommand(
       "recipes", "List the recipes that ship with sherd, or copy one to start from");
   verb->require_subcommand(1);
-  CLI::App* ls = verb->add_subcommand("ls", "list names, with one line about each");
+  CLI::App* ls = verb->add_subcommand("ls", "list names, with one line about each")->alias("list");
   ls->callback([&chosen] { chosen = list; });
   CLI::App* cp = verb->add_subcommand("cp", "copy a recipe to edit");
   auto copied = std::make_shared<Copied>();

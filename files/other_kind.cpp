@@ -27,6 +27,20 @@ constexpr std::array<std::pair<std::string_view, const char*>, 4> kZeros = {{
     {"0x0x"sv, "UTF-16BE"},
 }};
 
+struct ArchiveKind {
+  std::string_view mark;
+  const char* what;
+};
+
+constexpr std::array<ArchiveKind, 4> kArchives = {{
+    {"BZh"sv, "compressed with bzip2"},
+    {"\xfd"
+     "7zXZ\0"sv,
+     "compressed with xz"},
+    {"\x04\x22\x4d\x18"sv, "compressed with lz4"},
+    {"PK\x03\x04"sv, "a zip archive, as Excel workbooks are too"},
+}};
+
 const char* encoding_of(std::string_view begin) {
   for (const auto& [mark, encoding] : kMarks) {
     if (begin.starts_with(mark)) {
@@ -53,6 +67,17 @@ void refuse_git_lfs_pointer(const std::string& path, std::string_view begin) {
                 path +
                     ": found a Git LFS pointer, not the file itself: run `git lfs pull` in its "
                     "folder");
+  }
+}
+
+void refuse_archive(const std::string& path, std::string_view begin) {
+  for (const ArchiveKind& kind : kArchives) {
+    if (begin.starts_with(kind.mark)) {
+      throw Error(ExitCode::BadData,
+                  path + ": is " + kind.what +
+                      ": unpack it, or save it as CSV in UTF-8; of compressed files, .gz and .zst "
+                      "are read");
+    }
   }
 }
 

@@ -15,6 +15,9 @@ inline constexpr std::size_t kRecognisedBytes = 64;
 /// path and the remedy.
 void refuse_git_lfs_pointer(const std::string& path, std::string_view begin);
 
+/// Refuses archives and compressed files of kinds that are not read. Arguments and error as above.
+void refuse_archive(const std::string& path, std::string_view begin);
+
 /// Refuses text in UTF-16 or UTF-32, with a byte order mark or without one (then known by the zero
 /// bytes of its first characters, which are ASCII in JSON). `place`: a path, or path:line; `begin`:
 /// as above. Throws Error(BadData) with the encoding and the remedy.

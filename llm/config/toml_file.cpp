@@ -193,8 +193,11 @@ void read_toml_text(const std::string& text, const std::string& name, Reading& r
     TomlReader(name, text, reading).read(root);
   } catch (const toml::parse_error& error) {
     const toml::source_position& place = error.source().begin;
-    reading.faults.push_back(fmt::format("{}:{}:{}: not valid TOML: {}", name, place.line,
-                                         place.column, std::string_view(error.description())));
+    const bool is_data = text.starts_with('{');  // TOML never begins so
+    reading.faults.push_back(fmt::format(
+        "{}:{}:{}: not valid TOML: {}{}", name, place.line, place.column,
+        std::string_view(error.description()),
+        is_data ? ". It looks like JSON: give a recipe here, and data with --data.train" : ""));
   }
 }
 

@@ -171,14 +171,20 @@ void recognise(DataFile& all) {
   }
 }
 
-// Arrow files, as `datasets` keeps them, have a way to Parquet.
-void refuse_arrow(const fs::path& path) {
+// Arrow files, as `datasets` keeps them, have a way to Parquet; other folders hold files to name.
+void refuse_folder(const fs::path& path) {
   std::error_code none_there;
-  const bool is_folder =
-      fs::is_directory(path, none_there) && (fs::exists(path / "dataset_info.json", none_there) ||
-                                             fs::exists(path / "dataset_dict.json", none_there) ||
-                                             fs::exists(path / "state.json", none_there));
+  const bool is_any_folder = fs::is_directory(path, none_there);
+  const bool is_folder = is_any_folder && (fs::exists(path / "dataset_info.json", none_there) ||
+                                           fs::exists(path / "dataset_dict.json", none_there) ||
+                                           fs::exists(path / "state.json", none_there));
   if (!is_folder && path.extension() != ".arrow") {
+    if (is_any_folder) {
+      throw sherd::Error(
+          sherd::ExitCode::BadData,
+          fmt::format("{0}: expected a regular file, found a folder. Name its files: {0}/*.jsonl",
+                      path.string()));
+    }
     return;
   }
   const fs::path folder = is_folder ? path : path.parent_path();
@@ -303,7 +309,8 @@ void refuse_empty_side(const DataFile& source, std::int64_t all) {
   throw sherd::Error(
       sherd::ExitCode::BadData,
       fmt::format("{}: data.held_out leaves none of its {} samples to {}: {}", source.name, all,
-                  is_held_out ? "evaluate" : "train on", is_held_out ? "raise it" : "lower it"));
+                  is_held_out ? "evaluate" : "train on",
+                  is_held_out ? "raise it, give more samples, or remove it (0)" : "lower it"));
 }
 
 config::DataFormat format_of(const text::DataBytes& file) {
@@ -374,13 +381,14 @@ std::optional<std::string> pattern_of(const std::vector<std::string>& files) {
 }
 
 DataFile find_data_file(const fs::path& path, const FileReading& reading) {
-  refuse_arrow(path);
+  refuse_folder(path);
   DataFile all{path.string(), {}, {}, reading};
   for (const std::string& name : files_of(path)) {
     all.files.push_back({name, {}});
     const config::DataFormat format = format_of({name});
     const std::string head = text::first_bytes({name}, kHeadBytes);
     if (format != config::DataFormat::Parquet) {
+      sherd::files::refuse_archive(name, head);
       sherd::files::refuse_utf16(name, head);
     }
     const bool has_format = !is_blank(head) || format == config::DataFormat::Parquet;

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kMostContentBytes = std::size_t{4} << 10;    // of a sample
 constexpr std::size_t kMostContentsBytes = std::size_t{64} << 20;  // of a file's samples
 constexpr std::size_t kMostReasonBytes = 1000;
+constexpr std::size_t kSameReasonBytes = 60;  // a longer one is told once where faults repeat it
 
 }  // namespace
 
@@ -86,7 +87,12 @@ std::vector<BadSample> BadSamples::skipped() && {
     return std::move(kept_);
   }
   FaultList faults;
-  for (const BadSample& sample : kept_) {
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const std::string& reason = kept_[i].reason;
+    BadSample sample = kept_[i];
+    if (i > 0 && reason == kept_[i - 1].reason && reason.size() > kSameReasonBytes) {
+      sample.reason = "the same";
+    }
     faults.add(told(sample));
   }
   faults.add_untold(count_ - faults.count());

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "llm/text/chosen_template.h"
 #include "llm/text/printable.h"
 #include "sherd/error.h"
 
@@ -19,6 +20,15 @@ constexpr std::string_view kCut = "\xef\xb7\x9f";  // U+FDDF
 
 [[noreturn]] void refuse_chat(const std::string& why) {
   throw sherd::Error(sherd::ExitCode::BadData, why);
+}
+
+// A template whose answers end with no token of the model. No record is at fault.
+[[noreturn]] void refuse_template(const std::string& name, const std::string& end) {
+  throw sherd::Error(
+      sherd::ExitCode::InputMissing,
+      fmt::format("data.chat_template: {} ends an answer with {}, and the model has no special "
+                  "token there: it would not learn to stop. {}",
+                  name, in_quotes(end), advice_on_named_templates()));
 }
 
 bool is_part(std::string_view text, std::string_view part) {
@@ -234,6 +244,9 @@ std::vector<ChatSample> ChatEncoder::samples(const Conversation& conversation) c
   }
   ChatVerdict verdict = samples_of(given, rule);
   if (verdict.fault) {
+    if (verdict.fault->reason == "no_stop" && !stop_of_template()) {
+      refuse_template(template_.file(), verdict.fault->detail);
+    }
     refuse_chat(verdict.fault->message());
   }
   return std::move(verdict.samples);

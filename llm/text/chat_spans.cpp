@@ -17,6 +17,19 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kToldBytes = 60;
 
+// What to try where a template fails on messages.
+std::string advice_on_unrendered(const ordered_json& messages) {
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].contains("tool_calls")) {
+      return fmt::format(
+          ". Message {} calls a tool, which this template may not write: name another with "
+          "data.chat_template",
+          i + 1);
+    }
+  }
+  return ". Correct the conversation, or name another template with data.chat_template";
+}
+
 // An assistant turn, rendered as the last message of its conversation.
 struct Turn {
   int index = 0;
@@ -216,7 +229,7 @@ class Learning {
     try {
       return rule_.render(messages_, count, add_generation_prompt);
     } catch (const sherd::Error& error) {
-      throw ChatFault{"template", turn, error.what()};
+      throw ChatFault{"template", turn, error.what() + advice_on_unrendered(some)};
     }
   }
 

@@ -38,6 +38,11 @@ std::optional<ChatTemplate> chat_template_of(const std::string& choice,
                          " is neither a file nor a named template: " + names_of_templates());
 }
 
+std::string advice_on_named_templates() {
+  return "llama2, mistral, zephyr and alpaca end an answer with the model's own end token; chatml "
+         "needs <|im_end|>, llama3 <|eot_id|>, gemma <end_of_turn>";
+}
+
 std::string text_without_template(const std::filesystem::path& model) {
   return "the model in '" + model.string() +
          "' has no chat template. Name the one that it was trained with: --template with a Jinja "
@@ -49,7 +54,7 @@ std::string advice_on_chat_template(const std::filesystem::path& model) {
   return "the model in '" + model.string() +
          "' has no chat template, and conversations need one: set data.chat_template to a file or "
          "to one of " +
-         names_of_templates();
+         names_of_templates() + ". " + advice_on_named_templates();
 }
 
 }  // namespace llm::text

@@ -19,6 +19,9 @@ namespace llm::text {
 /// The names of templates: "chatml, llama2, …".
 [[nodiscard]] std::string names_of_templates();
 
+/// What the named templates need of a vocabulary.
+[[nodiscard]] std::string advice_on_named_templates();
+
 /// "the model in 'FOLDER' has no chat template", with the flag that names one.
 [[nodiscard]] std::string text_without_template(const std::filesystem::path& model);
 

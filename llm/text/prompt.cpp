@@ -155,9 +155,10 @@ PromptEncoder::PromptEncoder(Tokenizer tokenizer, PromptLimits limits, PromptOpt
 
 const ChatEncoder& PromptEncoder::chat() const {
   if (!options_.chat) {
-    throw sherd::Error(sherd::ExitCode::BadData, options_.no_chat.empty()
-                                                     ? "conversations need a chat template"
-                                                     : options_.no_chat);
+    // The model is at fault, and no record is: a code that skips none.
+    throw sherd::Error(sherd::ExitCode::InputMissing, options_.no_chat.empty()
+                                                          ? "conversations need a chat template"
+                                                          : options_.no_chat);
   }
   return *options_.chat;
 }

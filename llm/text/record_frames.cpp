@@ -138,7 +138,7 @@ class LineFrames : public RecordFrames {
     if (is_first_ && first != std::string::npos && frame.text[first] == '[') {
       refuse_data(bytes_.name(),
                   "not JSON lines: it begins with '['; give format = \"json\" for an array of "
-                  "records");
+                  "records. In JSON lines each line is an object, as {\"messages\": […]}");
     }
   }
 

@@ -89,7 +89,9 @@ void RecordReader::require_readable(const std::vector<std::string>& columns) con
     throw sherd::Error(
         sherd::ExitCode::BadData,
         name_ + ": " + fault.why +
-            (has_semicolons ? "; it seems to be separated by ';': write it with commas" : ""));
+            (has_semicolons
+                 ? "; they are separated by ';': save it with commas, or as .tsv with tabs"
+                 : ""));
   }
 }
 
@@ -126,8 +128,8 @@ std::string RecordReader::missing_text(const std::string& column,
   const bool are_named = !(reading_.columns == Columns());
   const std::string kinds =
       reading_.kind == RecordKind::Auto && !are_named
-          ? "; other kinds have \"messages\", \"conversations\", \"instruction\" and \"output\", "
-            "or \"text\""
+          ? "; other kinds have \"messages\" (or columns = { messages = \"…\" }), "
+            "\"conversations\", \"instruction\" and \"output\", or \"text\""
           : "";
   const std::string pairs =
       are_pairs ? "; pairs for preference tuning are not supported: name \"chosen\" as the "

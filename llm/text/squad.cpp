@@ -280,11 +280,12 @@ json parse_whole(const std::string& bytes, const std::string& name) {
   try {
     return parse_data_json(bytes, name);
   } catch (const sherd::Error& error) {
-    throw sherd::Error(
-        error.code(),
-        std::string(error.what()) +
-            ". Read as SQuAD, one JSON object with `data`; give format = \"jsonl\" or \"json\" for "
-            "records with prompt and completion. CSV is not supported yet.");
+    throw sherd::Error(error.code(), std::string(error.what()) +
+                                         ". Read as SQuAD, one JSON object with `data`, since no "
+                                         "other kind was recognised; give "
+                                         "format = \"jsonl\" for one JSON object per line, "
+                                         "\"json\" for an array of them, \"csv\" "
+                                         "for a table; a plain text is a record {\"text\": …}");
   }
 }
 
@@ -318,6 +319,13 @@ std::string listed(const std::vector<Fault>& told, std::int64_t count, const std
   return list.text();
 }
 
+// Whether the first fault says that the file was never SQuAD's.
+bool is_of_other_kind(const Reader& reader) {
+  const Fault& first = reader.told().front();
+  return first.what == "is missing" &&
+         (first.place == "/data" || first.place == "/data/0/paragraphs");
+}
+
 [[noreturn]] void refuse(const std::string& bytes, const std::string& name, const Reader& reader,
                          const BadSamplePolicy& policy) {
   const std::int64_t structure = reader.faults_of_structure();
@@ -327,9 +335,11 @@ std::string listed(const std::vector<Fault>& told, std::int64_t count, const std
   const std::string advice =
       is_structure
           ? "\nOnly single questions can be skipped; here it is unknown what would be lost."
-      : policy.skip   ? "\nNo question is good."
-      : structure > 0 ? ""
-                      : advice_to_skip();
+      : policy.skip              ? "\nNo question is good."
+      : is_of_other_kind(reader) ? "\nRecords of another kind are one JSON object per line, or one "
+                                   "array that is the whole file."
+      : structure > 0            ? ""
+                                 : advice_to_skip();
   throw sherd::Error(sherd::ExitCode::BadData, name + ": not a SQuAD file: " + list + advice);
 }
 

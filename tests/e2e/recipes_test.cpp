@@ -9,6 +9,7 @@ using testing::HasSubstr;
 
 TEST(Recipes, ListsWhatShips) {
   const Ended ended = expect_code(0, {"recipes", "ls"});
+  EXPECT_EQ(expect_code(0, {"recipes", "list"}).out, ended.out);
   EXPECT_THAT(ended.out, HasSubstr("\nsmall-bloom-squad-32 "));
   EXPECT_THAT(ended.out, HasSubstr("\nworkshop/small-bloom "));
   std::istringstream lines(ended.out);

@@ -47,6 +47,23 @@ TEST(Utf16, IsNotSeenInOtherBytes) {
   }
 }
 
+TEST(Archive, IsToldWithWhatItIs) {
+  const auto refused = [](const std::string& bytes, const std::string& what) {
+    expect_error([&] { refuse_archive("a.jsonl", bytes); }, ExitCode::BadData,
+                 {"a.jsonl: is " + what + ": unpack it, or save it as CSV in UTF-8"});
+  };
+  refused("BZh91AY", "compressed with bzip2");
+  refused(
+      "\xfd"
+      "7zXZ\0"s,
+      "compressed with xz");
+  refused("\x04\x22\x4d\x18", "compressed with lz4");
+  refused("PK\x03\x04", "a zip archive, as Excel workbooks are too");
+  for (const std::string& bytes : {""s, "{"s, "BZ"s, "PK"s, "\x1f\x8b"s}) {
+    EXPECT_NO_THROW(refuse_archive("a.jsonl", bytes)) << bytes;
+  }
+}
+
 TEST(Utf16, OfAConfigurationIsTold) {
   const test::TempFolder folder;
   const std::string path = folder.write("config.json", "\xff\xfe{\0}\0"s);

@@ -282,6 +282,18 @@ class ChatPreview : public testing::Test {
   TempFolder folder_;
 };
 
+// The model is at fault, and no record: none is blamed or skipped.
+TEST_F(ChatPreview, AModelWithoutATemplateIsToldOnce) {
+  const Arguments verb = preview(two_conversations(), "model");
+  for (const char* on_bad : {"error", "skip"}) {
+    const Ended ended = expect_code(66, verb + Arguments{"--data.on_bad_sample", on_bad});
+    EXPECT_THAT(unwrapped(ended.err),
+                HasSubstr("has no chat template, and conversations need one"));
+    EXPECT_THAT(ended.err, Not(HasSubstr("faults")));
+    EXPECT_THAT(ended.err, Not(HasSubstr("line 1")));
+  }
+}
+
 TEST_F(ChatPreview, ShowsTurnsAndMarksWhatIsLearned) {
   const Arguments verb = preview(two_conversations(), chat_template("{{ m.content }}", "\n"));
   const json all = parsed(verb);

@@ -51,7 +51,7 @@ class AgentStore : public testing::Test {
 TEST_F(AgentStore, RanksThatAreStartedAgainFindNothingOfThePast) {
   const auto first = both_meet();
   first[0]->set("sherd/0/0", "the past");
-  EXPECT_TRUE(first[1]->check({"sherd/0/0"}));
+  EXPECT_EQ(first[1]->get_to_str("sherd/0/0"), "the past");  // waits for it
   const auto second = both_meet();
   EXPECT_FALSE(second[0]->check({"sherd/0/0"}));
   second[1]->set("sherd/0/0", "now");

@@ -187,6 +187,12 @@ TEST_F(Faults, OfAFileAreNamedWithTheirPlace) {
   }
 }
 
+TEST_F(Faults, DataInThePlaceOfARecipeIsTold) {
+  EXPECT_THAT(faults(write("{\"messages\": []}\n"), {}),
+              HasSubstr("It looks like JSON: give a recipe here, and data with --data.train"));
+  EXPECT_THAT(faults(write("[;optim]"), {}), ::testing::Not(HasSubstr("looks like JSON")));
+}
+
 TEST_F(Faults, AreAllReportedInTheOrderOfTheFileThenOfTheFlags) {
   const auto file =
       write("[train]\noutput = 3\n[optim]\nwarmup = 1\nlr = -1.0\n[data]\nmax_length = 8\n");

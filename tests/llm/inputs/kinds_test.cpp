@@ -176,8 +176,10 @@ TEST(HeldOut, EqualSamplesAreOnOneSideInAnyOrder) {
 TEST(HeldOut, AShareThatLeavesNothingIsRefused) {
   const TempFolder folder;
   const auto path = folder.write("a.jsonl", R"({"question": "q", "answer": "a"})").string();
-  expect_error([&] { prompts_on(Side::HeldOut, 1e-9, path); }, ExitCode::BadData,
-               {"data.held_out leaves none of its 1 samples to evaluate: raise it"});
+  expect_error(
+      [&] { prompts_on(Side::HeldOut, 1e-9, path); }, ExitCode::BadData,
+      {"data.held_out leaves none of its 1 samples to evaluate: raise it, give more samples, or "
+       "remove it (0)"});
 }
 
 }  // namespace

@@ -130,6 +130,23 @@ TEST(ChosenTemplate, HasTheTokensOfTheModel) {
   }
 }
 
+TEST(ChosenTemplate, ThatTheVocabularyCannotEndIsRefusedForAllRecords) {
+  const auto chosen = [](const char* name) {
+    return ChatEncoder(Tokenizer::from_folder(stories_model()),
+                       chat_template_of(name, stories_model()).value(), {});
+  };
+  for (const char* name : {"llama2", "mistral", "zephyr", "alpaca"}) {
+    EXPECT_EQ(chosen(name).samples(short_chat()).size(), 1U) << name;
+  }
+  for (const auto& [name, end] : std::map<const char*, std::string>{
+           {"chatml", "<|im_end|>"}, {"llama3", "<|eot_id|>"}, {"gemma", "<end_of_turn>"}}) {
+    expect_error([&] { (void)chosen(name).samples(short_chat()); }, ExitCode::InputMissing,
+                 {std::string("data.chat_template: ") + name, end,
+                  "llama2, mistral, zephyr and alpaca end an answer with the model's own end token",
+                  std::string(name) + " "});
+  }
+}
+
 TEST(ChosenTemplate, IsRefusedByItsName) {
   expect_error([] { static_cast<void>(chat_template_of("chatmll", stories_model())); },
                ExitCode::InputMissing,

@@ -122,6 +122,22 @@ TEST(ChatSpans, RefusesAnAnswerWithoutAStopToken) {
                                          "token that stops generation"));
 }
 
+TEST(ChatSpans, ATemplateThatFailsOnAToolCallIsTold) {
+  ChatRule rule = chatml_rule();
+  rule.render = [](const ordered_json& messages, bool with_prompt) {
+    if (messages.size() > 1) {
+      throw TemplateError("mine", "line 5: no content", false);
+    }
+    return plain_chatml(messages, with_prompt);
+  };
+  ordered_json call = {{"role", "assistant"}, {"tool_calls", ordered_json::array()}};
+  EXPECT_THAT(fault_of({said("user", "Hi"), call, said("assistant", "Hello")}, rule).message(),
+              HasSubstr("Message 2 calls a tool, which this template may not write: name another "
+                        "with data.chat_template"));
+  EXPECT_THAT(fault_of({said("user", "Hi"), said("assistant", "Hello")}, rule).message(),
+              HasSubstr("Correct the conversation, or name another template"));
+}
+
 // A template that begins to reason in each prompt.
 std::string mismatched(const ordered_json& messages, bool add_generation_prompt) {
   const std::string text = plain_chatml(messages, add_generation_prompt);

@@ -198,6 +198,15 @@ TEST(Records, SkippingHasACap) {
        "the first: line 2"});
 }
 
+TEST(Records, ALongReasonThatRepeatsIsToldOnce) {
+  const std::string other = R"({"dialog": []})";
+  expect_error([&] { lines(other + "\n" + other + "\nbad\n" + other + "\n"); }, ExitCode::BadData,
+               {"my.jsonl: 4 faults\n  line 1, byte 0: has no \"prompt\"",
+                "other kinds have \"messages\" (or columns = { messages = \"…\" })",
+                "\n  line 2, byte 15: the same\n  line 3, byte 30: not JSON",
+                "\n  line 4, byte 34: has no \"prompt\""});
+}
+
 // Ten million bad lines are told like twenty, and need no more memory.
 TEST(Records, ManyBadOnesAreCountedAndFewKept) {
   std::string bytes = kGood + "\n";

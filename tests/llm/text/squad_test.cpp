@@ -184,6 +184,7 @@ std::vector<Fault> syntax_faults() {
   return {
       {"JsonLines", "{\"q\": 1}\n{\"q\": 2}\n", "give format = \"jsonl\""},
       {"Csv", "question,answer\nq,a\n", "Read as SQuAD, one JSON object with `data`"},
+      {"Text", "Once upon a time.\n", "a plain text is a record {\"text\": …}"},
       {"Empty", "", ": is empty"},
       {"Blank", " \n", ": is empty"},
       {"Truncated", text.substr(0, text.size() / 2), "parse error at line 19, column"},
@@ -273,6 +274,13 @@ TEST(Squad, NumbersThatAreNotFiniteAreFineInOtherFields) {
   std::string bytes = good().dump();
   bytes.replace(bytes.rfind('}'), 1, ", \"score\": NaN, \"more\": [-Infinity, 1e999]}");
   EXPECT_EQ(read(bytes).questions.size(), read(good().dump()).questions.size());
+}
+
+TEST(Squad, RecordsInAnObjectAreToldTheirForm) {
+  const std::string advice = "Records of another kind are one JSON object per line, or one array";
+  expect_error([] { read(R"({"data": [{"messages": []}, {"messages": []}]})"); }, ExitCode::BadData,
+               {"/data/0/paragraphs: is missing", advice});
+  expect_error([] { read(R"({"train": []})"); }, ExitCode::BadData, {"/data: is missing", advice});
 }
 
 TEST(Squad, TellsAllFaultsAtOnce) {
