@@ -211,7 +211,7 @@ std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& function
   const std::string_view name = function.name();
   const bool is_operator = name.starts_with(kOurs);
   const bool is_buffer = function.scope() == at::RecordScope::USER_SCOPE;
-  observed->open.push_back({std::string(is_operator ? name.substr(kOperator.size()) : name),
+  observed->open.push_back({std::string(is_operator ? name.substr(kOurs.size()) : name),
                             is_operator || is_buffer, is_buffer});
   return nullptr;
 }

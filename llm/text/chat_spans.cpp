@@ -17,9 +17,9 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kToldBytes = 60;
 
-// What to try where a template fails on messages.
-std::string advice_on_unrendered(const ordered_json& messages) {
-  for (std::size_t i = 0; i < messages.size(); ++i) {
+// What to try where a template fails on the first messages.
+std::string advice_on_unrendered(const ordered_json& messages, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
     if (messages[i].contains("tool_calls")) {
       return fmt::format(
           ". Message {} calls a tool, which this template may not write: name another with "
@@ -229,7 +229,7 @@ class Learning {
     try {
       return rule_.render(messages_, count, add_generation_prompt);
     } catch (const sherd::Error& error) {
-      throw ChatFault{"template", turn, error.what() + advice_on_unrendered(some)};
+      throw ChatFault{"template", turn, error.what() + advice_on_unrendered(messages_, count)};
     }
   }
 
