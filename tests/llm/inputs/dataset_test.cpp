@@ -15,10 +15,6 @@
 namespace llm::inputs {
 namespace {
 
-using record;
-using records;
-using Split;
-using squad;
 using sherd::ExitCode;
 using sherd::test::expect_error;
 using sherd::test::TempFolder;

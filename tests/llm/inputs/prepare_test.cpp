@@ -238,7 +238,7 @@ TEST(Prepare, CountsTheFieldsOfAllRecordsThatAreNotRead) {
             found.report.unread.all());
   constexpr int kWithinTheThirdBlock = 10;
   const fs::path killed = folder.path() / "killed";
-  ASSERT_TRUE(is_killed_at(kWithinTheThirdBlock, source, killed));
+  ASSERT_TRUE(is_killed_at(kWithinTheThirdBlock, source, stories(), killed));
   EXPECT_EQ(prepare(source, stories(), small_blocks(killed)).store->digest(),
             found.store->digest());
 }

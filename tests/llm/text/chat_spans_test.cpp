@@ -124,12 +124,12 @@ TEST(ChatSpans, RefusesAnAnswerWithoutAStopToken) {
 
 TEST(ChatSpans, ATemplateThatFailsOnAToolCallIsTold) {
   ChatRule rule = chatml_rule();
-  rule.render = [](const ordered_json& messages, bool with_prompt) {
+  rule.render = of_first([](const ordered_json& messages, bool with_prompt) {
     if (messages.size() > 1) {
       throw TemplateError("mine", "line 5: no content", false);
     }
     return plain_chatml(messages, with_prompt);
-  };
+  });
   ordered_json call = {{"role", "assistant"}, {"tool_calls", ordered_json::array()}};
   EXPECT_THAT(fault_of({said("user", "Hi"), call, said("assistant", "Hello")}, rule).message(),
               HasSubstr("Message 2 calls a tool, which this template may not write: name another "
