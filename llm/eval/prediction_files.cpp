@@ -41,8 +41,7 @@ std::string predictions_name(std::int64_t step, std::size_t data_file) {
 void write_predictions(const fs::path& folder, const std::string& name,
                        std::span<const Prediction> predictions) {
   sherd::files::write_file((folder / (name + ".json")).string(), squad_json(predictions));
-  sherd::files::write_file((folder / (name + ".jsonl")).string(),
-                           prediction_lines(predictions));
+  sherd::files::write_file((folder / (name + ".jsonl")).string(), prediction_lines(predictions));
 }
 
 bool is_predictions_file(const fs::path& file) {

@@ -51,4 +51,4 @@ inline inputs::Samples samples_in_memory(const std::vector<text::LabelledPrompt>
   return inputs::Samples(std::make_shared<const SamplesInMemory>(prompts));
 }
 
-}  // namespace llm::data
+}  // namespace llm::inputs
