@@ -80,9 +80,10 @@ BLOOM = Case("BLOOM-560M", "benchmarks/peers/shapes/bloom-560m.json", 512, sampl
 LLAMA = Case("Llama-3-8B", "recipes/models/llama-3-8b/config.json", 8192)
 LLAMA_SHORT = dataclasses.replace(LLAMA, tokens=1024, samples=4, micro_batches=16)
 LLAMA_4096 = dataclasses.replace(LLAMA, tokens=4096, samples=2)
-# What others publish figures of: batches of 8192 tokens, four per step.
-PUBLISHED = [*(dataclasses.replace(LLAMA, tokens=tokens, samples=8192 // tokens, micro_batches=4) for tokens in (1024, 2048, 4096)),
-             Case("Qwen2.5-7B", "recipes/models/qwen2.5-7b/config.json", 1024, samples=8, micro_batches=4)]
+# What others publish figures of. Llama: batches of 8192 tokens, four per step.
+PUBLISHED = [dataclasses.replace(LLAMA, tokens=tokens, samples=8192 // tokens, micro_batches=4) for tokens in (1024, 2048, 4096)]
+QWEN = [Case(f"Qwen2.5-{size.upper()}", f"recipes/models/qwen2.5-{size}/config.json", 1024, samples, micro_batches=8)
+        for size, samples in (("0.5b", 32), ("1.5b", 16), ("3b", 16), ("7b", 8))]
 
 # How Sherd lays out Llama-3-8B: bytes per parameter on the GPU, and the flags of `sherd bench`.
 MODES = {"Sherd": (8, ["--master", "bfloat16", "--reduce-dtype", "bf16", "--moments", "bf16"]),
@@ -120,7 +121,7 @@ def losses(place):
 def tests(_place):
     # The kernel tests load cuDNN and make its plans for some fifty shapes.
     for name, program, seconds in (("engine tests", "sherd_gpu_test", 24), ("kernel tests", "ops_cuda_test", 40)):
-        yield check(name, seconds, program, reads="tests", needs_gpu=True)
+        yield check(name, seconds, program, "--gtest_brief=1", reads="tests", needs_gpu=True)
 
 
 def training(place):
@@ -212,7 +213,16 @@ def rivals(place):
     yield peer(place, compared(place), 40, "FSDP2")
 
 
-COMMANDS = {"1": first_command, "2": second_command, "rivals": rivals}
+def qwen(place):
+    """All sizes in bf16, and with CUDA graphs those whose kernels are short enough for the host's launches to matter."""
+    for case in QWEN:
+        yield row(place, case, 35, group="rivals")
+    for case in QWEN[:2]:
+        yield row(place, case, 30, "--cuda-graphs", variant="CUDA graphs", group="rivals", needs_gpu=True)
+
+
+COMMANDS = {"1": first_command, "2": second_command, "rivals": rivals, "qwen": qwen}
+BY_FLAG = {"rivals": "Llama-3-8B in shapes that others publish figures of", "qwen": "Qwen2.5 of four sizes, with samples of 1024 tokens"}
 
 
 def of_command(command, place):

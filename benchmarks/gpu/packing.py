@@ -18,7 +18,7 @@ PROGRAMS = [("bin/sherd", "sherd_program", True), ("bin/golden_check", "golden_c
             ("lib/libsherd_cuda.so", "sherd_cuda", False), ("lib/libsherd_ops_cuda.so", "sherd_ops_cuda", False)]
 PRESETS = {"cuda": "cuda", "cpu": "release"}
 CPU_TARGETS = ["sherd_program", "golden_check", "gpu_kernels"]
-MODELS = {case.config for case in (jobs.BLOOM, jobs.LLAMA, *jobs.PUBLISHED)}  # those that are there
+MODELS = {case.config for case in (jobs.BLOOM, jobs.LLAMA, *jobs.QWEN)}
 FILES = ["scripts/gpu_day", *(f"benchmarks/gpu/{name}.py" for name in ("jobs", "packing", "page", "peer", "results", "running")),
          "recipes/models/stories260k", "recipes/stories260k-squad.toml", "recipes/data/squad-1000-train.json", "recipes/data/squad-100-heldout.json",
          "tests/data/tiny-llama3-hf", "tests/data/tiny-bloom-hf",
@@ -116,7 +116,7 @@ def pack(root, build, to, device, most_mib):
         collect(build, Path(programs), device)
         to.mkdir(parents=True)
         archive(Path(programs), to / ARCHIVE)
-    for name in [*FILES, *(model for model in sorted(MODELS) if (root / model).exists())]:
+    for name in [*FILES, *sorted(MODELS)]:
         copy = shutil.copytree if (root / name).is_dir() else shutil.copy2
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         copy(root / name, to / name)

@@ -3,7 +3,7 @@ import json
 import math
 import re
 
-KEPT = 3000  # characters of what a job printed
+KEPT = 8000  # characters of what a job printed
 
 
 def of_json(text):
