@@ -228,8 +228,9 @@ def profiles(day):
         for group in groups:
             yield (f"| {group['group']} | {round(group['calls'], 1):g} | {1e3 * group['seconds']:.2f} | {100 * group['share_of_step']:.1f} % "
                    f"| {known(group.get('share_of_limit'), '.0f', 100)}{' %' if group.get('share_of_limit') is not None else ''} |")
-        for kernel in one["result"].get("device_other_kernels", []):
-            yield f"\nOf no known group: `{kernel['name'][:100]}`, {round(kernel['calls'], 1):g} calls, {1e3 * kernel['seconds']:.2f} ms."
+        for kernel in one["result"].get("device_kernels", []):
+            if kernel["group"] == "other":
+                yield f"\nOf no known group: `{kernel['name'][:100]}`, {round(kernel['calls'], 1):g} calls, {1e3 * kernel['seconds']:.2f} ms."
 
 
 def troubles(day):

@@ -172,6 +172,13 @@ struct GroupSum {
   Known operations;
 };
 
+using KernelKey = std::tuple<KernelGroup, std::string, std::string>;  // name, operator
+
+struct KernelSum {
+  std::int64_t calls = 0;
+  double seconds = 0;
+};
+
 // Sums over the activities of some steps.
 class Sums {
  public:
@@ -185,7 +192,7 @@ class Sums {
   }
 
   [[nodiscard]] GroupSum& of(KernelGroup group) { return groups_[static_cast<std::size_t>(group)]; }
-  [[nodiscard]] const std::map<std::string, GroupSum>& others() const { return others_; }
+  [[nodiscard]] const auto& kernels() const { return kernels_; }
 
  private:
   using GroupSeconds = std::array<double, kGroups>;
@@ -208,11 +215,9 @@ class Sums {
       sum.bytes.amount += passes_of(group) * activity.bytes;
       sum.bytes.seconds += seconds;
     }
-    if (group == KernelGroup::Other) {
-      GroupSum& other = others_[activity.name];
-      ++other.calls;
-      other.seconds += seconds;
-    }
+    KernelSum& kernel = kernels_[{group, activity.name, call == nullptr ? "" : call->name}];
+    ++kernel.calls;
+    kernel.seconds += seconds;
     if (call != nullptr) {
       seconds_of_calls_[call][static_cast<std::size_t>(group)] += seconds;
     }
@@ -239,7 +244,7 @@ class Sums {
 
   std::unordered_map<std::uint64_t, const HostCall*> operators_;
   std::array<GroupSum, kGroups> groups_;
-  std::map<std::string, GroupSum> others_;  // by name
+  std::map<KernelKey, KernelSum> kernels_;
   std::unordered_map<const HostCall*, GroupSeconds> seconds_of_calls_;
 };
 
@@ -272,16 +277,23 @@ DeviceGroup row_of(KernelGroup group, const GroupSum& sum, int steps, const Devi
   return row;
 }
 
-std::vector<OtherKernel> longest(const std::map<std::string, GroupSum>& others, int steps) {
-  constexpr std::size_t kShown = 5;
-  std::vector<OtherKernel> found;
-  for (const auto& [name, sum] : others) {
-    found.push_back({name, static_cast<double>(sum.calls) / steps, sum.seconds / steps});
+std::vector<DeviceKernel> longest(const std::map<KernelKey, KernelSum>& kernels, int steps) {
+  constexpr int kShownOfGroup = 6;
+  std::vector<DeviceKernel> all, found;
+  for (const auto& [key, sum] : kernels) {
+    const auto& [group, name, launched_by] = key;
+    all.push_back(
+        {group, name, launched_by, static_cast<double>(sum.calls) / steps, sum.seconds / steps});
   }
-  std::stable_sort(found.begin(), found.end(), [](const OtherKernel& a, const OtherKernel& b) {
+  std::stable_sort(all.begin(), all.end(), [](const DeviceKernel& a, const DeviceKernel& b) {
     return a.seconds > b.seconds;
   });
-  found.resize(std::min(found.size(), kShown));
+  std::array<int, kGroups> shown = {};
+  for (DeviceKernel& kernel : all) {
+    if (shown[static_cast<std::size_t>(kernel.group)]++ < kShownOfGroup) {
+      found.push_back(std::move(kernel));
+    }
+  }
   return found;
 }
 
@@ -427,7 +439,7 @@ DeviceTable device_table(const RecordedSteps& recorded, int steps, const DeviceL
       [](const DeviceGroup& a, const DeviceGroup& b) { return a.seconds > b.seconds; });
   table.busy_seconds = union_seconds(std::move(all)) / steps;
   table.idle_seconds = table.step_seconds - union_seconds(std::move(computing)) / steps;
-  table.others = longest(sums.others(), steps);
+  table.kernels = longest(sums.kernels(), steps);
   return table;
 }
 
@@ -451,9 +463,11 @@ std::vector<std::string> lines_of(const DeviceTable& table) {
       fmt::format("  sum of all rows but idle: {} ms; time in which any of them ran: "
                   "{} ms",
                   in_ms(table.sum_seconds), in_ms(table.busy_seconds)));
-  for (const OtherKernel& kernel : table.others) {
-    lines.push_back(fmt::format("  other: {} ms, {:.1f} calls: {}", in_ms(kernel.seconds),
-                                kernel.calls, kernel.name.substr(0, kNameShown)));
+  for (const DeviceKernel& kernel : table.kernels) {
+    if (kernel.group == KernelGroup::Other) {
+      lines.push_back(fmt::format("  other: {} ms, {:.1f} calls: {}", in_ms(kernel.seconds),
+                                  kernel.calls, kernel.name.substr(0, kNameShown)));
+    }
   }
   return lines;
 }
@@ -470,9 +484,13 @@ nlohmann::ordered_json json_of(const DeviceTable& table) {
                       {"operations", number_or_null(row.operations)},
                       {"share_of_limit", number_or_null(row.share_of_limit)}});
   }
-  nlohmann::ordered_json others = nlohmann::ordered_json::array();
-  for (const OtherKernel& kernel : table.others) {
-    others.push_back({{"name", kernel.name}, {"calls", kernel.calls}, {"seconds", kernel.seconds}});
+  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+  for (const DeviceKernel& kernel : table.kernels) {
+    kernels.push_back({{"group", name_of(kernel.group)},
+                       {"name", kernel.name},
+                       {"launched_by", kernel.launched_by},
+                       {"calls", kernel.calls},
+                       {"seconds", kernel.seconds}});
   }
   const auto seconds = [&](double value) {
     return number_or_null(is_there ? std::optional(value) : std::nullopt);
@@ -480,7 +498,7 @@ nlohmann::ordered_json json_of(const DeviceTable& table) {
   return {{"device_groups", std::move(groups)},
           {"device_idle_seconds", seconds(table.idle_seconds)},
           {"device_step_seconds", seconds(table.step_seconds)},
-          {"device_other_kernels", std::move(others)},
+          {"device_kernels", std::move(kernels)},
           {"device_problem",
            is_there ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(table.problem)}};
 }

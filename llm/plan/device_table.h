@@ -94,9 +94,11 @@ struct DeviceGroup {
       std::nullopt;  ///< of DeviceLimits, while its activities ran
 };
 
-/// A kernel of the group `Other`, per step.
-struct OtherKernel {
+/// A kernel by its name and by what launched it, per step.
+struct DeviceKernel {
+  KernelGroup group = KernelGroup::Other;
   std::string name;
+  std::string launched_by;  ///< the innermost operator of Sherd's; empty: none that is known
   double calls = 0;
   double seconds = 0;
 };
@@ -109,8 +111,8 @@ struct DeviceTable {
   double sum_seconds = 0;   ///< of all activities
   double busy_seconds = 0;  ///< in which any activity ran
   std::vector<DeviceGroup> groups = {};  ///< the longest first; empty where there is a `problem`
-  std::vector<OtherKernel> others = {};  ///< the longest of the group `Other`, at most five
-  std::string problem = {};              ///< why there is no table, for people; else empty
+  std::vector<DeviceKernel> kernels = {};  ///< the longest first, at most six of each group
+  std::string problem = {};                ///< why there is no table, for people; else empty
 };
 
 /// Amounts per step that no recorded operator has, by group.
@@ -127,7 +129,7 @@ using KnownBytes = std::map<KernelGroup, double>;
 
 /// Lines for people, without line ends: the table, or why there is none.
 [[nodiscard]] std::vector<std::string> lines_of(const DeviceTable& table);
-/// {device_groups, device_idle_seconds, device_step_seconds, device_other_kernels,
+/// {device_groups, device_idle_seconds, device_step_seconds, device_kernels,
 /// device_problem}; numbers that are not known are null.
 [[nodiscard]] nlohmann::ordered_json json_of(const DeviceTable& table);
 

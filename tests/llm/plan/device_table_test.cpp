@@ -159,10 +159,15 @@ TEST(DeviceTable, SumsWhatRanPerStep) {
   const DeviceGroup& copies = row(table, KernelGroup::FromHost);
   EXPECT_DOUBLE_EQ(copies.bytes.value(), 150'000);
   EXPECT_DOUBLE_EQ(copies.share_of_limit.value(), 0.75);
-  ASSERT_EQ(table.others.size(), 1);
-  EXPECT_EQ(table.others[0].name, "my_kernel");
-  EXPECT_DOUBLE_EQ(table.others[0].calls, 1);
-  EXPECT_DOUBLE_EQ(table.others[0].seconds, 0.001);
+  ASSERT_EQ(table.kernels.size(), 4);
+  EXPECT_EQ(table.kernels[0].group, KernelGroup::Products);  // the longest first
+  const auto mine = std::find_if(table.kernels.begin(), table.kernels.end(),
+                                 [](const auto& kernel) { return kernel.name == "my_kernel"; });
+  ASSERT_NE(mine, table.kernels.end());
+  EXPECT_EQ(mine->group, KernelGroup::Other);
+  EXPECT_EQ(mine->launched_by, "");
+  EXPECT_DOUBLE_EQ(mine->calls, 1);
+  EXPECT_DOUBLE_EQ(mine->seconds, 0.001);
 }
 
 TEST(DeviceTable, CountsOverlapOnceInShares) {
@@ -323,15 +328,15 @@ TEST(DeviceTable, RefusesARecordingThatEndsTooEarly) {
                              HasSubstr("fewer micro-batches")));
 }
 
-TEST(DeviceTable, ShowsTheLongestUnknownKernels) {
+TEST(DeviceTable, ShowsTheLongestKernelsOfEachGroup) {
   RecordedSteps recorded;
   for (int i = 1; i <= 7; ++i) {
     recorded.activities.push_back(activity(std::string(200, static_cast<char>('a' + i)), 0, i));
   }
   const DeviceTable table = device_table(recorded, 1, {});
-  ASSERT_EQ(table.others.size(), 5);
-  EXPECT_EQ(table.others[0].name[0], 'h');
-  EXPECT_EQ(table.others[0].name.size(), 200);
+  ASSERT_EQ(table.kernels.size(), 6);
+  EXPECT_EQ(table.kernels[0].name[0], 'h');
+  EXPECT_EQ(table.kernels[0].name.size(), 200);
   EXPECT_THAT(lines_of(table), Contains("  other: 7.000 ms, 1.0 calls: " + std::string(100, 'h')));
 }
 
