@@ -28,6 +28,12 @@ SwiGluGradients swiglu_backward(const at::Tensor& /*grad*/, const at::Tensor& ga
   return {both.narrow(1, 0, width), both.narrow(1, width, width)};
 }
 
+// The product is where the gradient was.
+SwiGluGradients swiglu_backward_with_product(at::Tensor& grad, const at::Tensor& gate,
+                                             const at::Tensor& up) {
+  return swiglu_backward(grad, gate, up);
+}
+
 const Backend& on_cpu() {
   static const Backend backend = cpu::cpu_backend(plain::plain_backend());
   return backend;
@@ -117,6 +123,7 @@ const Backend& on_meta() {
     like.joins_products = true;
     like.swiglu = &swiglu;
     like.swiglu_backward = &swiglu_backward;
+    like.swiglu_backward_with_product = &swiglu_backward_with_product;
     return like;
   }();
   return backend;

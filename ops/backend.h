@@ -135,6 +135,10 @@ struct Backend {
   at::Tensor (*swiglu)(const at::Tensor& gate, const at::Tensor& up);
   SwiGluGradients (*swiglu_backward)(const at::Tensor& grad_output, const at::Tensor& gate,
                                      const at::Tensor& up);
+  /// swiglu_backward(), and `grad_output`, contiguous, becomes what swiglu() returned: fewer passes
+  /// than the two have. Null where the back end has no such kernel.
+  SwiGluGradients (*swiglu_backward_with_product)(at::Tensor& grad_output, const at::Tensor& gate,
+                                                  const at::Tensor& up);
   /// gelu(input + bias) in its tanh form; the input contiguous.
   at::Tensor (*bias_gelu)(const at::Tensor& input, const at::Tensor& bias);
   BiasGeluGradients (*bias_gelu_backward)(const at::Tensor& grad_output, const at::Tensor& input,

@@ -134,38 +134,55 @@ void deliver_gradients(const variable_list& weights, variable_list& outs, variab
   });
 }
 
-// Of weights that lie side by side, and that all have a gradient or none.
+// One product over several weights that all have a gradient or none, and as many biases or none.
 struct Linears : torch::autograd::Function<Linears> {
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
-                               at::TensorList weights) {
-    const at::Tensor joined = joined_rows(weights);
+                               at::TensorList weights, at::TensorList biases) {
+    const at::Tensor joined = joined_or(joined_rows(weights), weights, 0);
     RECORD_FUNCTION("sherd::linear", Recorded({input, joined}));
     variable_list saved = {keep_input(context, input, weights.front(), /*after_norm=*/true)};
     saved.insert(saved.end(), weights.begin(), weights.end());
+    saved.insert(saved.end(), biases.begin(), biases.end());
     context->save_for_backward(saved);
+    context->saved_data[kWeights] = static_cast<int64_t>(weights.size());
     const Backend& backend = choose_backend(*context, input);
-    return outputs_of(product_of(backend, as_matrix(input), joined.t()), weights, input.sizes());
+    return outputs_of(product(backend, as_matrix(input), joined, biases), weights, input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const variable_list weights(saved.begin() + 1, saved.end());
+    const auto first_bias = saved.begin() + 1 + context->saved_data[kWeights].toInt();
+    const variable_list weights(saved.begin() + 1, first_bias), biases(first_bias, saved.end());
     const at::Tensor weight = joined_or(joined_rows(weights), weights, 0);
     const at::Tensor grad_output = joined_gradient(gradients);
-    RECORD_FUNCTION("sherd::linear_backward", Recorded({grad_output, weight}));
+    RECORD_FUNCTION("sherd::linear_backward",
+                    with_bias({grad_output, weight}, biases.empty() ? at::Tensor() : biases[0]));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
-    variable_list result(saved.size());  // of the input and the weights
+    variable_list result(saved.size());  // of the input, the weights and the biases
     if (context->needs_input_grad(0)) {
       result[0] =
           with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
     }
-    if (context->needs_input_grad({torch::autograd::IndexRange(1, saved.size())})) {
+    const size_t bias = 1 + weights.size();
+    if (context->needs_input_grad({torch::autograd::IndexRange(1, bias)})) {
       const at::Tensor input = as_matrix(kept_input(context, saved[0]));
       const variable_list grads = weight_gradients(backend, weights, grad_output, input);
       std::copy(grads.begin(), grads.end(), result.begin() + 1);
     }
+    if (!biases.empty() &&
+        context->needs_input_grad({torch::autograd::IndexRange(bias, saved.size())})) {
+      const variable_list grads = bias_gradients(biases, backend.column_sums(grad_output));
+      std::copy(grads.begin(), grads.end(), result.begin() + static_cast<int64_t>(bias));
+    }
     return result;
+  }
+
+  static variable_list inference(const at::Tensor& input, at::TensorList weights,
+                                 at::TensorList biases) {
+    const at::Tensor joined = joined_or(joined_rows(weights), weights, 0);
+    const auto bias = biases.empty() ? std::nullopt : std::optional(at::cat(biases));
+    return outputs_of(as_matrix(inference_linear(input, joined, bias)), weights, input.sizes());
   }
 
   // Columns of a product [rows, O₁ + O₂ + …], which autograd does not take for views.
@@ -183,7 +200,27 @@ struct Linears : torch::autograd::Function<Linears> {
   }
 
  private:
-  static at::Tensor joined_or(const at::Tensor& joined, const variable_list& parts, int64_t dim) {
+  static constexpr const char* kWeights = "weights";  // how many there are
+
+  static at::Tensor product(const Backend& backend, const at::Tensor& matrix,
+                            const at::Tensor& weight, at::TensorList biases) {
+    if (biases.empty()) {
+      return product_of(backend, matrix, weight.t());
+    }
+    at::Tensor out = at::empty({matrix.size(0), weight.size(0)}, matrix.options());
+    backend.addmm(out, at::cat(biases), matrix, weight.t());
+    return out;
+  }
+  static variable_list bias_gradients(const variable_list& biases, const at::Tensor& sums) {
+    variable_list delivered;
+    int64_t begin = 0;
+    for (const at::Tensor& bias : biases) {
+      delivered.push_back(deliver_sum(bias, sums.narrow(0, begin, bias.size(0))));
+      begin += bias.size(0);
+    }
+    return delivered;
+  }
+  static at::Tensor joined_or(const at::Tensor& joined, at::TensorList parts, int64_t dim) {
     return joined.defined() ? joined : at::cat(parts, dim);
   }
   static at::Tensor joined_gradient(variable_list gradients) {
@@ -208,13 +245,25 @@ struct Linears : torch::autograd::Function<Linears> {
   }
 };
 
-// Whether linears_after_norm() is one product.
-bool is_one_product(const at::Tensor& input, const std::vector<at::Tensor>& weights) {
-  const auto is_like_first = [&](const at::Tensor& weight) {
-    return weight.requires_grad() == weights.front().requires_grad();
-  };
-  return backend_of(input).joins_products && joined_rows(weights).defined() &&
-         std::all_of(weights.begin(), weights.end(), is_like_first);
+bool all_like_first(const std::vector<at::Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
+    return tensor.requires_grad() == tensors.front().requires_grad();
+  });
+}
+
+// Whether linears_after_norm() is one product. Biases lie between their weights: these are copied
+// side by side where the copy has no more rows than the input.
+bool is_one_product(const at::Tensor& input, const std::vector<at::Tensor>& weights,
+                    const std::vector<at::Tensor>& biases) {
+  if (!backend_of(input).joins_products || !all_like_first(weights) || !all_like_first(biases)) {
+    return false;
+  }
+  int64_t outputs = 0;
+  for (const at::Tensor& weight : weights) {
+    outputs += weight.size(0);
+  }
+  return joined_rows(weights).defined() ||
+         (!biases.empty() && outputs <= input.numel() / std::max<int64_t>(1, input.size(-1)));
 }
 
 }  // namespace
@@ -234,11 +283,10 @@ at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
 std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
                                            const std::vector<at::Tensor>& weights,
                                            const std::vector<at::Tensor>& biases) {
-  if (biases.empty() && is_one_product(input, weights)) {
+  if (is_one_product(input, weights, biases)) {
     return at::GradMode::is_enabled()
-               ? Linears::apply(input, at::TensorList(weights))
-               : Linears::outputs_of(as_matrix(inference_linear(input, joined_rows(weights))),
-                                     weights, input.sizes());
+               ? Linears::apply(input, at::TensorList(weights), at::TensorList(biases))
+               : Linears::inference(input, weights, biases);
   }
   std::vector<at::Tensor> outputs;
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -29,20 +29,29 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    RECORD_FUNCTION("sherd::swiglu_linear_backward", Recorded({gradients[0], saved[2]}));
-    once_differentiable("sherd::swiglu_linear");
     const Backend& backend = chosen_backend(*context);
+    const bool wants_weight = context->needs_input_grad(2);
+    const bool in_one = wants_weight && backend.swiglu_backward_with_product != nullptr;
+    RECORD_FUNCTION("sherd::swiglu_linear_backward",
+                    Recorded({gradients[0], saved[2], static_cast<int64_t>(in_one)}));
+    once_differentiable("sherd::swiglu_linear");
     const at::Tensor &gate = saved[0], &up = saved[1], &weight = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);
+    const auto weight_gradient = [&](const at::Tensor& product) {
+      return deliver_gradient(
+          weight, [&](at::Tensor& out) { backend.mm(out, grad_output.t(), as_matrix(product)); });
+    };
     at::Tensor grad_weight;
-    if (context->needs_input_grad(2)) {
-      const at::Tensor product = as_matrix(backend.swiglu(gate, up));
-      grad_weight = deliver_gradient(
-          weight, [&](at::Tensor& out) { backend.mm(out, grad_output.t(), product); });
+    if (wants_weight && !in_one) {
+      grad_weight = weight_gradient(backend.swiglu(gate, up));
     }
-    const at::Tensor grad_product = product_of(backend, grad_output, weight).view(gate.sizes());
-    const SwiGluGradients grads = backend.swiglu_backward(grad_product, gate, up);
-    return {grads.gate, grads.up, grad_weight};
+    at::Tensor grad_product = product_of(backend, grad_output, weight).view(gate.sizes());
+    if (!in_one) {
+      const SwiGluGradients grads = backend.swiglu_backward(grad_product, gate, up);
+      return {grads.gate, grads.up, grad_weight};
+    }
+    const SwiGluGradients grads = backend.swiglu_backward_with_product(grad_product, gate, up);
+    return {grads.gate, grads.up, weight_gradient(grad_product)};
   }
 };
 

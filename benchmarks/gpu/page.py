@@ -241,6 +241,17 @@ def troubles(day):
         yield from lines
 
 
+def other_commits(day):
+    """A day may go on with programs that were packed anew: which results are of the ones before."""
+    newest = day["machine"]["packed"].get("commit", "unknown")
+    found = {}
+    for name, one in day["results"].items():
+        if one.get("commit", newest) != newest:
+            found.setdefault(one["commit"], []).append(name)
+    for commit, names in found.items():
+        yield f"\nResults of {commit}: {'; '.join(names)}."
+
+
 def title(day):
     machine, gpu = day["machine"], day["machine"].get("gpu")
     if gpu:
@@ -255,5 +266,5 @@ def title(day):
 def text_of(days):
     lines = []
     for day in days:
-        lines += [title(day), *goals(day), *rows(day), *profiles(day), *kernels(day), *troubles(day)]
+        lines += [title(day), *goals(day), *rows(day), *profiles(day), *kernels(day), *troubles(day), *other_commits(day)]
     return "\n".join(lines) + "\n\n"

@@ -60,6 +60,7 @@ class Runner:
     def __init__(self, place, out, environment, begin, seconds):
         self.place, self.path, self.environment, self.begin, self.until = place, out / "results.json", environment, begin, begin + seconds
         self.used_before = read(self.path.with_name("used.json")).get("seconds", 0)
+        self.commit = read(place.root / "packed.json").get("commit", "unknown")
 
     def keep_used(self):
         """Seconds of this call so far, and of all calls with this folder. Kept after each job: a call may be killed."""
@@ -94,7 +95,8 @@ class Runner:
     def record_of(self, job):
         """None where too little time is left for it."""
         begin = time.monotonic()
-        record = {"group": job.group, "about": job.about, "status": "skipped", "seconds": 0.0, "reason": self.reason_to_skip(job)}
+        record = {"group": job.group, "about": job.about, "commit": self.commit, "status": "skipped", "seconds": 0.0,
+                  "reason": self.reason_to_skip(job)}
         if record["reason"]:
             return record
         if self.until - begin < min(LEAST_SECONDS, job.seconds):

@@ -110,7 +110,7 @@ struct DeviceTable {
   double idle_seconds = 0;  ///< in which nothing ran but copies between host and device
   double sum_seconds = 0;   ///< of all activities
   double busy_seconds = 0;  ///< in which any activity ran
-  std::vector<DeviceGroup> groups = {};  ///< the longest first; empty where there is a `problem`
+  std::vector<DeviceGroup> groups = {};    ///< the longest first; empty where there is a `problem`
   std::vector<DeviceKernel> kernels = {};  ///< the longest first, at most six of each group
   std::string problem = {};                ///< why there is no table, for people; else empty
 };

@@ -74,16 +74,21 @@ Calls linear_backward(const Arguments& arguments) {
 }
 
 // Between gate and up and the product's input are as many values.
-Calls swiglu_linear(const Arguments& arguments, bool is_backward) {
+Calls swiglu_linear(const Arguments& arguments) {
+  const Sizes sizes = sizes_of(arguments);
+  return {over(Kernel::SwiGlu, 3 * sizes.rows * sizes.inputs, sizes.element),
+          sizes.product(Kernel::Product)};
+}
+
+Calls swiglu_linear_backward(const Arguments& arguments) {
   const Sizes sizes = sizes_of(arguments);
   const double values = sizes.rows * sizes.inputs;
-  Calls calls = {over(Kernel::SwiGlu, 3 * values, sizes.element)};
-  if (!is_backward) {
-    calls.push_back(sizes.product(Kernel::Product));
-    return calls;
+  const bool in_one = is_swiglu_backward_in_one("swiglu_linear_backward", arguments);
+  Calls calls = {over(Kernel::SwiGluBackward, (in_one ? 6 : 5) * values, sizes.element)};
+  if (!in_one) {
+    calls.push_back(over(Kernel::SwiGlu, 3 * values, sizes.element));
   }
   add_backward_products(sizes, calls);
-  calls.push_back(over(Kernel::SwiGluBackward, 5 * values, sizes.element));
   return calls;
 }
 
@@ -150,8 +155,11 @@ Calls kernels_of(std::string_view name, Arguments arguments) {
   if (name == "linear_backward") {
     return linear_backward(arguments);
   }
-  if (name == "swiglu_linear" || name == "swiglu_linear_backward") {
-    return swiglu_linear(arguments, name == "swiglu_linear_backward");
+  if (name == "swiglu_linear") {
+    return swiglu_linear(arguments);
+  }
+  if (name == "swiglu_linear_backward") {
+    return swiglu_linear_backward(arguments);
   }
   if (name == "linear_cross_entropy" || name == "linear_cross_entropy_backward") {
     const bool is_backward = name == "linear_cross_entropy_backward";

@@ -74,29 +74,51 @@ SwiGluGradients room_for_gradients(const GateAndUp& of) {
   return {both.narrow(1, 0, of.width), both.narrow(1, of.width, of.width)};
 }
 
+// `product`: null, or dense memory of the gradient's size, which may be the gradient's own.
+SwiGluGradients gradients_of(const at::Tensor& grad, const GateAndUp& rows, void* product) {
+  const SwiGluGradients result = room_for_gradients(rows);
+  on_device_of(grad, [&](StreamHandle stream) {
+    launch_swiglu_backward(
+        dtype_of(grad), stream,
+        {.grad = data(grad),
+         .gate = data(rows.gate),
+         .up = data(rows.up),
+         .grad_gate = mutable_data(result.gate),
+         .grad_up = mutable_data(result.up),
+         .product = product,
+         .numel = grad.numel(),
+         .width = rows.width,
+         .stride = rows.stride,
+         .grad_stride = result.gate.is_contiguous() ? rows.width : result.gate.stride(0)});
+  });
+  return result;
+}
+
+bool serves_swiglu_backward(const at::Tensor& grad, const std::optional<GateAndUp>& rows) {
+  return rows && are_packed({grad}) && grad.scalar_type() == rows->gate.scalar_type();
+}
+
 SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
                                 const at::Tensor& up) {
   const at::Tensor grad = grad_output.contiguous();
   const auto rows = gate_and_up_of(gate, up);
-  if (!rows || !are_packed({grad}) || grad.scalar_type() != gate.scalar_type()) {
+  if (!serves_swiglu_backward(grad, rows)) {
     note_plain_use("swiglu_backward", reason_of(gate, gate.size(-1)));
     return plain_backend().swiglu_backward(grad, gate, up);
   }
-  const SwiGluGradients result = room_for_gradients(*rows);
-  on_device_of(gate, [&](StreamHandle stream) {
-    launch_swiglu_backward(
-        dtype_of(gate), stream,
-        {.grad = data(grad),
-         .gate = data(rows->gate),
-         .up = data(rows->up),
-         .grad_gate = mutable_data(result.gate),
-         .grad_up = mutable_data(result.up),
-         .numel = gate.numel(),
-         .width = rows->width,
-         .stride = rows->stride,
-         .grad_stride = result.gate.is_contiguous() ? rows->width : result.gate.stride(0)});
-  });
-  return result;
+  return gradients_of(grad, *rows, /*product=*/nullptr);
+}
+
+SwiGluGradients swiglu_backward_with_product(at::Tensor& grad, const at::Tensor& gate,
+                                             const at::Tensor& up) {
+  const auto rows = gate_and_up_of(gate, up);
+  if (serves_swiglu_backward(grad, rows)) {
+    return gradients_of(grad, *rows, mutable_data(grad));
+  }
+  note_plain_use("swiglu_backward", reason_of(gate, gate.size(-1)));
+  SwiGluGradients gradients = plain_backend().swiglu_backward(grad, gate, up);
+  grad.copy_(plain_backend().swiglu(gate, up));
+  return gradients;
 }
 
 bool serves_bias_gelu(at::TensorList tensors, const at::Tensor& bias) {
@@ -193,6 +215,7 @@ at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::
 void add_activations(Backend& backend) {
   backend.swiglu = &swiglu;
   backend.swiglu_backward = &swiglu_backward;
+  backend.swiglu_backward_with_product = &swiglu_backward_with_product;
   backend.bias_gelu = &bias_gelu;
   backend.bias_gelu_backward = &bias_gelu_backward;
   backend.rotary = &rotary;

@@ -269,6 +269,41 @@ TEST_P(LinearTest, OfWeightsSideBySideAgrees) {
   }
 }
 
+// Weights with their biases between them: copied side by side where the input has as many rows.
+TEST_P(LinearTest, OfWeightsAndBiasesAgrees) {
+  const WithBackend joining(joining_backend());
+  const auto outputs = [](const Tensors& in) {
+    return at::cat(linears_after_norm(in[0], {in[1], in[2]}, {in[3], in[4]}), -1);
+  };
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{12}, {2, 6}, {3}}) {
+    std::vector<int64_t> sizes = rows;
+    sizes.push_back(kInner);
+    expect_parity(
+        outputs,
+        [](const Tensors& in) {
+          return at::cat({at::linear(in[0], in[1], in[3]), at::linear(in[0], in[2], in[4])}, -1);
+        },
+        random_leaves({sizes, {6, kInner}, {3, kInner}, {6}, {3}}, GetParam()));
+  }
+}
+
+TEST(Linears, OfWeightsAndBiasesAreOneProductWhereTheInputHasAsManyRows) {
+  const at::Tensor weight = at::randn({4, kInner}), other = at::randn({2, kInner});
+  const Tensors biases = {at::randn({4}), at::randn({2})};
+  const auto is_one = [&](int64_t rows, const Tensors& of) {
+    const Tensors out = linears_after_norm(at::randn({rows, kInner}), {weight, other}, of);
+    return out[0].is_alias_of(out[1]);
+  };
+  EXPECT_FALSE(is_one(6, biases));  // the processor's back end does not join
+  const WithBackend joining(joining_backend());
+  EXPECT_TRUE(is_one(6, biases));
+  EXPECT_FALSE(is_one(5, biases));
+  EXPECT_FALSE(is_one(6, {}));
+  EXPECT_FALSE(is_one(6, {biases[0], biases[1].clone().requires_grad_()}));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(is_one(6, biases));
+}
+
 TEST(Linears, AreColumnsOfOneProductWhereWeightsLieSideBySide) {
   const auto is_one = [](const Tensors& weights) {
     const Tensors out = linears_after_norm(at::randn({4, kInner}), weights);

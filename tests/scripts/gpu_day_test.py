@@ -511,6 +511,13 @@ class Page(Folder):
         self.program("out/machine.json", '{"device": "cpu"}')
         self.assertIn("the page is for GPUs", self.gpu_day(66, "page", self.folder / "out", "--write"))
 
+    def test_results_of_programs_before_are_named(self):
+        row = {"status": "skipped", "reason": "", "group": "rows", "about": {}}
+        machine = {"device": "cuda", "torch": "2.11.0", "date": "2026-11-27", "packed": {"commit": "new"}, "gpu": {"name": "NVIDIA H200", "driver_version": "580"}}
+        text = page.text_of([{"machine": machine, "results": {"a": row | {"commit": "old"}, "b": row | {"commit": "new"}, "c": row | {"commit": "old"}}}])
+        self.assertIn("\nResults of old: a; c.\n", text)
+        self.assertNotIn("Results of new", text)
+
     def test_no_results(self):
         self.assertIn("has no machine.json", self.gpu_day(66, "page", self.folder))
 

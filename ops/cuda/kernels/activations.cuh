@@ -45,7 +45,7 @@ swiglu(SwiGluRows<T> of) {
   for_packs<kCount, kThreads>(of.numel, of.width, gated);
 }
 
-/// Bytes: 5 × numel × sizeof(T).
+/// Bytes: 5 × numel × sizeof(T), with the product 6.
 template <class T, int kThreads>
 GPU_KERNEL(kThreads)
 swiglu_backward(SwiGluBackwardRows<T> of) {
@@ -56,14 +56,19 @@ swiglu_backward(SwiGluBackwardRows<T> of) {
     const Pack<T> ups = load_pack(of.up + row * of.stride + column);
     Pack<T> of_gate;
     Pack<T> of_up;
+    Pack<T> product;
     for (int i = 0; i < kCount; ++i) {
       const float d = gpu::to_float(grads.values[i]);
       const float g = gpu::to_float(gates.values[i]);
       const float s = sigmoid(g);
       const float silu = g * s;
-      of_gate.values[i] =
-          gpu::rounded<T>(d * gpu::to_float(ups.values[i]) * (silu * (1.0F - s) + s));
+      const float u = gpu::to_float(ups.values[i]);
+      of_gate.values[i] = gpu::rounded<T>(d * u * (silu * (1.0F - s) + s));
       of_up.values[i] = gpu::rounded<T>(d * silu);
+      product.values[i] = gpu::rounded<T>(silu * u);
+    }
+    if (of.product != nullptr) {
+      store_pack(of.product + at, product);
     }
     store_pack(of.grad_gate + row * of.grad_stride + column, of_gate);
     store_pack(of.grad_up + row * of.grad_stride + column, of_up);

@@ -54,6 +54,7 @@ struct SwiGluBackwardRows {
   const T* up = nullptr;
   T* grad_gate = nullptr;
   T* grad_up = nullptr;
+  T* product = nullptr;  ///< silu(gate) × up, dense; it may be `grad`. Null where not wanted
   std::int64_t numel = 0;
   std::int64_t width = 0;
   std::int64_t stride = 0;       ///< of gate and up

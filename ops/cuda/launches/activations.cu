@@ -46,6 +46,7 @@ void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwa
                                       static_cast<const T*>(of.up),
                                       static_cast<T*>(of.grad_gate),
                                       static_cast<T*>(of.grad_up),
+                                      static_cast<T*>(of.product),
                                       of.numel,
                                       of.width,
                                       of.stride,

@@ -224,7 +224,7 @@ Both launches_of_layer(const char* family, const DecoderConfig& config, const Ma
 TEST(Launches, OfALayerOfLlama) {
   const Both layer = launches_of_layer("Llama", small_llama_config(), make_llama);
   EXPECT_EQ(layer.forward.all(), 12);
-  EXPECT_EQ(layer.backward.all(), 23);
+  EXPECT_EQ(layer.backward.all(), 22);
 }
 
 TEST(Launches, OfALayerOfBloom) {

@@ -46,8 +46,8 @@ TYPED_TEST(Activations, SwiGluIsThatOfFp64) {
   play(kBlocks, kFewThreads,
        [&] {
          swiglu_backward<T, kFewThreads>({data<T>(this->grad), data<T>(this->a), data<T>(this->b),
-                                          data<T>(this->out), data<T>(this->other), numel, numel,
-                                          numel, numel});
+                                          data<T>(this->out), data<T>(this->other), nullptr, numel,
+                                          numel, numel, numel});
        },
        {this->out, this->other});
   const SwiGluGradients expected =
@@ -74,16 +74,18 @@ TYPED_TEST(Activations, SwiGluOfColumnsIsThatOfFp64) {
        {result});
   expect_near<T>(result, reference().swiglu(wide(gate), wide(up)), "out");
   const at::Tensor both = unwritten<T>({this->kRows, 2 * width});
+  const at::Tensor product = unwritten<T>(grads.sizes());
   play(kBlocks, kFewThreads,
        [&] {
          swiglu_backward<T, kFewThreads>({data<T>(grads), data<T>(gate), data<T>(up), data<T>(both),
-                                          data<T>(both) + width, grads.numel(), width, wider,
-                                          2 * width});
+                                          data<T>(both) + width, data<T>(product), grads.numel(),
+                                          width, wider, 2 * width});
        },
-       {both});
+       {both, product});
   const SwiGluGradients expected = reference().swiglu_backward(wide(grads), wide(gate), wide(up));
   expect_near<T>(columns(both, 0), expected.gate, "gradient of the gate");
   expect_near<T>(columns(both, 1), expected.up, "gradient of what it gates");
+  EXPECT_TRUE(at::equal(product, result)) << "the bits that forward has";
 }
 
 TYPED_TEST(Activations, BiasGeluIsThatOfFp64) {

@@ -97,6 +97,15 @@ TEST_P(CudaBackend, NormsAreThoseOfFp64) {
   }
 }
 
+// With the product in the place of its gradient: the bits that the two have.
+void expect_product_in_place(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
+                             const SwiGluGradients& expected) {
+  at::Tensor product = grad.clone(at::MemoryFormat::Contiguous);
+  const SwiGluGradients found = tested_backend().swiglu_backward_with_product(product, gate, up);
+  EXPECT_TRUE(at::equal(found.gate, expected.gate) && at::equal(found.up, expected.up));
+  EXPECT_TRUE(at::equal(product, tested_backend().swiglu(gate, up)));
+}
+
 TEST_P(CudaBackend, SwiGluIsThatOfFp64) {
   for (const auto& shape : std::vector<std::vector<int64_t>>{{3, 88}, {2, 5, 7}, {0, 8}}) {
     SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape));
@@ -107,6 +116,7 @@ TEST_P(CudaBackend, SwiGluIsThatOfFp64) {
     const SwiGluGradients expected = reference().swiglu_backward(wide(grad), wide(gate), wide(up));
     expect_near(found.gate, expected.gate, "gradient of the gate");
     expect_near(found.up, expected.up, "gradient of what it gates");
+    expect_product_in_place(grad, gate, up, found);
   }
 }
 
@@ -121,6 +131,7 @@ TEST_P(CudaBackend, SwiGluOfColumnsIsThatOfFp64) {
     const SwiGluGradients expected = reference().swiglu_backward(wide(grad), wide(gate), wide(up));
     expect_near(found.gate, expected.gate, "gradient of the gate");
     expect_near(found.up, expected.up, "gradient of what it gates");
+    expect_product_in_place(grad, gate, up, found);
     EXPECT_EQ(found.gate.is_alias_of(found.up),
               width == 24 || (GetParam() == at::kFloat && width == 12));
   }

@@ -102,14 +102,15 @@ TEST(Traffic, OfNormsOfRowsThatAreReadTwice) {
 
 TEST(Traffic, OfActivations) {
   const at::Tensor rows = ones({kTrafficRows, kTrafficWidth}), bias = ones({kTrafficWidth});
+  at::Tensor grad = rows.clone();
   const Moved moved = moved_by([&](const Backend& backend) {
     static_cast<void>(backend.swiglu(rows, rows));
-    static_cast<void>(backend.swiglu_backward(rows, rows, rows));
+    static_cast<void>(backend.swiglu_backward_with_product(grad, rows, rows));
     static_cast<void>(backend.bias_gelu(rows, bias));
     static_cast<void>(backend.bias_gelu_backward(rows, rows, bias, true));
   });
   expect_moved(moved, "swiglu", {kTrafficNumel, {4, 2}, {}});
-  expect_moved(moved, "swiglu_backward", {kTrafficNumel, {6, 4}, {}});
+  expect_moved(moved, "swiglu_backward", {kTrafficNumel, {6, 6}, {}});
   expect_moved(moved, "bias_gelu", {kTrafficNumel, {4, 2}, {}});
   expect_moved(moved, "bias_gelu_backward", {kTrafficNumel, {6, 2}, {0, 4 * kTrafficWidth}});
   const at::Tensor heads = ones({kTrafficRows, 8, 1, 128});
