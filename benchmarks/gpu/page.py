@@ -93,7 +93,7 @@ def beside_fsdp2(models, goal):
             if case.startswith(models) and peers and "Sherd" in programs:
                 strongest = max(peers, key=peers.get)
                 ratio = rate(programs["Sherd"]) / peers[strongest]
-                return f"{ratio:.2f} × {strongest}", ratio >= goal
+                return f"{ratio:.3f} × {strongest}", ratio >= goal
         return None
     return find
 

@@ -53,7 +53,10 @@ struct ProductBefore {
             at::randn({sizes.width, sizes.inner}, options),
             at::empty({sizes.tokens, sizes.inner}, options)};
   }
-  void multiply(const ops::Backend& backend) { backend.mm(out, a, b); }
+  void multiply(const ops::Backend& backend) {
+    const c10::InferenceMode as_made;
+    backend.mm(out, a, b);
+  }
 };
 
 class KernelCalibration {
@@ -138,6 +141,7 @@ class KernelCalibration {
   // The median of calls with a product before each, as in a step: under products a GPU lowers its
   // clock, and what is in its caches is theirs.
   [[nodiscard]] double seconds_in_a_step(const Work& work) {
+    product_before_.multiply(backend_);
     if (device_.is_cpu()) {
       return seconds(work);
     }

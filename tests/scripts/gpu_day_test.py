@@ -362,7 +362,7 @@ class APlayedGpu(OfPrograms):
         self.assertIn("llama-16-layers.json", self.calls.read_text())
         self.assertEqual([one["reason"] for one in found.values() if one["status"] == "skipped"],
                          ["needs 93 GiB or more, and this GPU has 80"])
-        self.assertEqual(page.beside_fsdp2("Llama-3-8B", 1.08)(found), ("1.11 × FSDP2 compiled, cuDNN", True))
+        self.assertEqual(page.beside_fsdp2("Llama-3-8B", 1.08)(found), ("1.111 × FSDP2 compiled, cuDNN", True))
 
     def test_each_goal_is_missed_where_it_should_be(self):
         good = self.day()
