@@ -7,13 +7,17 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/check/golden.h"
 #include "llm/families/rope_fields.h"
+#include "llm/io/export.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/model/token_batch.h"
 #include "sherd/safetensors.h"
 #include "tests/llm/io/model_folders.h"
 #include "tests/support/test_data.h"
@@ -54,6 +58,8 @@ TEST_P(Family, ComputesWhatTransformersRecorded) {
   const std::string golden = folder / "golden.safetensors";
   for (const int ranks : {1, 2, 3}) {
     expect_small(check::compare_with_golden(folder, golden, ranks));
+    expect_small(check::compare_with_golden(folder, golden, ranks, {}, c10::DeviceType::CPU,
+                                            /*checkpoints=*/true));
   }
   const TemporaryFolder older;
   copy_older(folder, older / "model");
@@ -79,6 +85,40 @@ TEST_P(Family, DecodesWhatItComputes) {
       break;
     }
     scores = model->decode(text.narrow(0, read, 1), sherd::ops::Documents({0, 1}), cache);
+  }
+}
+
+// In bf16 no farther from fp32 than transformers' own run, and a fifth.
+TEST_P(Family, RoundsInBf16NoMoreThanTransformers) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  auto model = build_model(read_model_folder_config(folder));
+  load_weights(*model, sherd::SafetensorsFolder(folder));
+  model->to(at::kBFloat16);
+  const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
+  const auto read = [&](const char* name) { return golden.read(*golden.find(name)); };
+  const at::Tensor ids = read("input_ids"), mask = read("attention_mask").ne(0);
+  const model::TokenBatch batch = model::without_padding(ids, ids, mask);
+  const at::Tensor found = model->logits(batch.ids_T, batch.documents).detach().to(at::kFloat);
+  const at::Tensor expected =
+      read("logits").flatten(0, 1).index_select(0, mask.flatten().nonzero().squeeze(1));
+  const double rms = (found - expected).square().mean().sqrt().item<double>();
+  EXPECT_LE(rms, 1.2 * read("bf16.logits_rms").item<double>());
+  EXPECT_GT(rms, 0);
+}
+
+// An export has the names and shapes that the model's own file has, but for what can be derived.
+TEST_P(Family, ExportsTheTensorsThatItRead) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  const auto model = build_model(read_model_folder_config(folder));
+  const sherd::SafetensorsFolder weights(folder);
+  const auto specs = export_specs(*model, at::kFloat);
+  EXPECT_EQ(specs.size(), weights.names().size());
+  for (const auto& spec : specs) {
+    const auto location = weights.find(spec.name);
+    ASSERT_TRUE(location) << spec.name;
+    EXPECT_EQ(location->entry->shape, spec.shape) << spec.name;
   }
 }
 
@@ -126,14 +166,19 @@ TEST(Families, RotaryPositionsAreThoseOfTransformers) {
   int compared = 0;
   for (const Json& golden : Json::parse(read_all(*sherd::test::extra_data("families/rope.json")))) {
     const std::string name = golden["name"];
-    if (name.starts_with("longrope") || name.starts_with("partial")) {
-      continue;  // refused: RefusesOtherRotarySettings
-    }
+    const bool is_phi3 = golden.contains("original_max_position_embeddings");
     const Json config = {{"rope_parameters", golden["rope_parameters"]}};
-    const model::RopeConfig rope = families::read_rope(families::JsonFields(config, "config.json"),
-                                                       golden["max_position_embeddings"]);
+    const model::RopeConfig rope = families::read_rope(
+        families::JsonFields(config, "config.json"),
+        {.context_length = golden["max_position_embeddings"],
+         .head_size = golden["head_dim"],
+         .is_partial = is_phi3,
+         .original_context =
+             is_phi3 ? golden["original_max_position_embeddings"].get<int64_t>() : 0,
+         .yarn_is_longrope = is_phi3});
     EXPECT_NEAR(rope.attention_factor(), golden["attention_factor"].get<double>(), 1e-12) << name;
-    const at::Tensor frequencies = model::rope_frequencies(rope, golden["head_dim"]);
+    const at::Tensor frequencies =
+        model::rope_frequencies(rope, golden["head_dim"], golden.value("tokens", int64_t{0}));
     const auto expected = golden["inv_freq"].get<std::vector<double>>();
     ASSERT_EQ(frequencies.size(0), static_cast<int64_t>(expected.size())) << name;
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -142,7 +187,7 @@ TEST(Families, RotaryPositionsAreThoseOfTransformers) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 12);
+  EXPECT_EQ(compared, 20);
 }
 
 }  // namespace
