@@ -28,8 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn",   "qwen2",
-                                     "qwen3",        "mistral-nemo", "smollm3"};
+constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2", "qwen3",
+                                     "mistral-nemo", "smollm3",    "olmo2"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -153,6 +153,27 @@ TEST(Families, AreRefusedWithOneFieldThatChangesTheComputation) {
   expect_refusal("smollm3", {{"no_rope_layers", {1, 1, 1, 2, 1}}},
                  "\"no_rope_layers\" must hold 0 and 1, found 2");
   expect_refusal("smollm3", {{"use_sliding_window", true}}, "\"use_sliding_window\" true is not");
+}
+
+TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  expect_refusal("olmo2", {{"attention_bias", true}}, "\"attention_bias\" true is not");
+  expect_refusal("olmo2", {{"architectures", {"Olmo2ForTokenClassification"}}},
+                 "only [\"Olmo2ForCausalLM\"]");
+  expect_refusal("olmo2", {{"layer_types", {"sliding_attention", "full_attention"}}},
+                 "\"layer_types\" [");
+  expect_refusal({{"logits_scaling", 0}}, "\"logits_scaling\" must be a number above 0");
+  expect_refusal({{"residual_multiplier", "half"}},
+                 "\"residual_multiplier\" must be a number above 0");
+  expect_refusal({{"num_local_experts", 4}}, "\"num_local_experts\" 4");
+  expect_refusal(
+      "phi3", {{"sliding_window", nullptr}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
+      "\"partial_rotary_factor\" 0.75 contradicts "
+      "\"rope_parameters.partial_rotary_factor\" 0.5");
+  expect_refusal({{"rope_scaling", {{"long_factor", {1, 2}}}}},
+                 "\"rope_scaling.long_factor\" has 2 factors; a head has 6 pairs");
+  expect_refusal({{"rope_scaling", {{"short_factor", nullptr}}}},
+                 "\"rope_scaling.short_factor\" must be a list of numbers");
 }
 
 // Mistral's files without the field mean a window of 4096.
