@@ -5,6 +5,7 @@
 namespace llm::families {
 
 const Family& bloom_family();
+const Family& granite_family();
 const Family& llama_family();
 const Family& mistral_family();
 const Family& olmo2_family();
@@ -14,8 +15,8 @@ const Family& smollm3_family();
 
 const std::vector<const Family*>& all_families() {
   static const std::vector<const Family*> all = {
-      &llama_family(),   &qwen2_family(), &qwen3_family(), &mistral_family(),
-      &smollm3_family(), &olmo2_family(), &bloom_family()};
+      &llama_family(),   &qwen2_family(), &qwen3_family(),   &mistral_family(),
+      &smollm3_family(), &olmo2_family(), &granite_family(), &bloom_family()};
   return all;
 }
 

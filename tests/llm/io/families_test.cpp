@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2", "qwen3",
-                                     "mistral-nemo", "smollm3",    "olmo2"};
+                                     "mistral-nemo", "smollm3",    "olmo2", "granite"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -162,10 +162,10 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
                  "only [\"Olmo2ForCausalLM\"]");
   expect_refusal("olmo2", {{"layer_types", {"sliding_attention", "full_attention"}}},
                  "\"layer_types\" [");
-  expect_refusal({{"logits_scaling", 0}}, "\"logits_scaling\" must be a number above 0");
-  expect_refusal({{"residual_multiplier", "half"}},
+  expect_refusal("granite", {{"logits_scaling", 0}}, "\"logits_scaling\" must be a number above 0");
+  expect_refusal("granite", {{"residual_multiplier", "half"}},
                  "\"residual_multiplier\" must be a number above 0");
-  expect_refusal({{"num_local_experts", 4}}, "\"num_local_experts\" 4");
+  expect_refusal("granite", {{"num_local_experts", 4}}, "\"num_local_experts\" 4");
   expect_refusal(
       "phi3", {{"sliding_window", nullptr}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
       "\"partial_rotary_factor\" 0.75 contradicts "
