@@ -28,8 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2", "qwen3",
-                                     "mistral-nemo", "smollm3",    "olmo2", "granite"};
+constexpr const char* kFamilies[] = {"llama-linear",  "llama-yarn",   "qwen2",
+                                     "qwen3",         "mistral-nemo", "smollm3",
+                                     "phi3-longrope", "olmo2",        "granite"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -122,6 +123,21 @@ TEST_P(Family, ExportsTheTensorsThatItRead) {
   }
 }
 
+// longrope's other factors: no text of this batch is longer than the original context.
+TEST(Families, LongropeTakesItsShortFactorsForShortTexts) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / "phi3-longrope";
+  expect_small(check::compare_with_golden(folder, folder / "golden.short.safetensors", 2));
+  const HfConfig config = read_model_folder_config(folder);
+  EXPECT_EQ(model::longrope_remark(*config.shape.rope, 24),
+            "rotary positions take longrope's short factors: texts of up to 24 tokens are not "
+            "longer than the 24 of the original context");
+  EXPECT_EQ(model::longrope_remark(*config.shape.rope, 25),
+            "rotary positions take longrope's long factors: texts of up to 25 tokens are longer "
+            "than the 24 of the original context");
+  EXPECT_EQ(model::longrope_remark({}, 25), "");
+}
+
 // Reads a family's configuration with fields changed; null removes one.
 void expect_refusal(const char* name, const Json& changes, const std::string& message) {
   const fs::path folder = *sherd::test::extra_data("families") / name;
@@ -166,13 +182,18 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
   expect_refusal("granite", {{"residual_multiplier", "half"}},
                  "\"residual_multiplier\" must be a number above 0");
   expect_refusal("granite", {{"num_local_experts", 4}}, "\"num_local_experts\" 4");
+  expect_refusal("phi3", {{"resid_pdrop", 0.1}}, "\"resid_pdrop\" 0.1 is not implemented");
+  expect_refusal("phi3", {{"sliding_window", nullptr}, {"partial_rotary_factor", 1.5}},
+                 "1.5 makes 24 of a head's 16 dimensions");
+  expect_refusal("phi3", {{"sliding_window", nullptr}, {"partial_rotary_factor", 0.2}},
+                 "0.2 makes 3 of a head's 16 dimensions");
   expect_refusal(
       "phi3", {{"sliding_window", nullptr}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
       "\"partial_rotary_factor\" 0.75 contradicts "
       "\"rope_parameters.partial_rotary_factor\" 0.5");
-  expect_refusal({{"rope_scaling", {{"long_factor", {1, 2}}}}},
+  expect_refusal("phi3-longrope", {{"rope_scaling", {{"long_factor", {1, 2}}}}},
                  "\"rope_scaling.long_factor\" has 2 factors; a head has 6 pairs");
-  expect_refusal({{"rope_scaling", {{"short_factor", nullptr}}}},
+  expect_refusal("phi3-longrope", {{"rope_scaling", {{"short_factor", nullptr}}}},
                  "\"rope_scaling.short_factor\" must be a list of numbers");
 }
 
