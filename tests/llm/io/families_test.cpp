@@ -28,9 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"llama-linear",  "llama-yarn",   "qwen2",
-                                     "qwen3",         "mistral-nemo", "smollm3",
-                                     "phi3-longrope", "olmo2",        "granite"};
+constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2",         "qwen3",
+                                     "mistral-nemo", "smollm3",    "phi3-longrope", "olmo2",
+                                     "granite",      "gpt2"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -138,6 +138,27 @@ TEST(Families, LongropeTakesItsShortFactorsForShortTexts) {
   EXPECT_EQ(model::longrope_remark({}, 25), "");
 }
 
+// The hub's own files of GPT-2 leave the base model's name out, and hold causal masks.
+TEST(Families, Gpt2ReadsTheNamesOfTheHubsFiles) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path families = *sherd::test::extra_data("families");
+  expect_small(check::compare_with_golden(families / "gpt2-hub-names",
+                                          families / "gpt2" / "golden.safetensors", 2));
+}
+
+TEST(Families, Gpt2RefusesTextsBeyondItsPositions) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / "gpt2";
+  auto model = build_model(read_model_folder_config(folder));
+  const at::Tensor ids = at::zeros({51}, at::kLong);
+  EXPECT_THAT(
+      [&] {
+        static_cast<void>(model->logits(ids, sherd::ops::Documents({0, 51})));
+      },
+      testing::ThrowsMessage<c10::Error>(
+          testing::HasSubstr("got a text of 51 tokens, but the model has learned 50 positions")));
+}
+
 // Reads a family's configuration with fields changed; null removes one.
 void expect_refusal(const char* name, const Json& changes, const std::string& message) {
   const fs::path folder = *sherd::test::extra_data("families") / name;
@@ -195,6 +216,13 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
                  "\"rope_scaling.long_factor\" has 2 factors; a head has 6 pairs");
   expect_refusal("phi3-longrope", {{"rope_scaling", {{"short_factor", nullptr}}}},
                  "\"rope_scaling.short_factor\" must be a list of numbers");
+  expect_refusal("gpt2", {{"activation_function", "gelu"}},
+                 "\"activation_function\" \"gelu\" is not implemented, only \"gelu_new\"");
+  expect_refusal("gpt2", {{"attn_pdrop", 0.1}}, "\"attn_pdrop\" 0.1 is not implemented, only 0.0");
+  expect_refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}},
+                 "\"scale_attn_by_inverse_layer_idx\" true is not");
+  expect_refusal("gpt2", {{"n_head", 4}}, "\"n_head\" 4 does not divide \"n_embd\" 54");
+  expect_refusal("gpt2", {{"n_ctx", 60}}, "\"n_ctx\" 60 contradicts \"n_positions\" 50");
 }
 
 // Mistral's files without the field mean a window of 4096.
