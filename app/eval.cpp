@@ -350,6 +350,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   make_predictions_folder(flags, world);
   tell(llm::inputs::length_remark("--max-length", source.max_length,
                                   shape.shapes->context_length()));
+  tell(llm::setup::rope_remark(shape, source.max_length));
   const std::vector<llm::inputs::Dataset> datasets =
       load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
   for (const std::string& notice : source.notices) {

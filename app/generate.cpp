@@ -295,6 +295,7 @@ int generate(Rank& rank, GenerateFlags flags) {
   }
   remark(progress.get(), source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
   remark(progress.get(), encoder.remark());
+  remark(progress.get(), llm::setup::rope_remark(shape, source.max_length));
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {

@@ -1,5 +1,6 @@
-// golden_check MODEL_DIR GOLDEN.safetensors [--ranks N] [--device cpu|cuda] [--ignore-fields A,B]:
-// does a model compute what the reference implementation recorded?
+// golden_check MODEL_DIR GOLDEN.safetensors [--ranks N] [--device cpu|cuda]
+// [--checkpoint-activations]
+// [--ignore-fields A,B]: does a model compute what the reference implementation recorded?
 //
 // Prints one line of JSON: the largest relative differences of logits, loss and gradients, and of
 // losses and gradient norms over AdamW steps. Exits 0 when it could compare.
@@ -33,12 +34,15 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"cpu", "cuda"}).description(""))
       ->type_name("cpu|cuda")
       ->capture_default_str();
+  bool checkpoints = false;
+  command.add_flag("--checkpoint-activations", checkpoints,
+                   "layers keep their inputs only and compute the rest again in backward");
   app::add_ignore_fields(command, ignored_fields);
   try {
     command.parse(argc, argv);
     const llm::check::GoldenDifferences found = llm::check::compare_with_golden(
         model_folder, golden_path, ranks, ignored_fields,
-        device == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU);
+        device == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU, checkpoints);
     const nlohmann::ordered_json report = {
         {"logits_rel", found.logits}, {"loss_rel", found.loss},
         {"grad_rel", found.gradient}, {"grad_worst", found.worst_gradient},

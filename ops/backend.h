@@ -10,6 +10,7 @@
 #include "ops/attention_kernel.h"
 #include "ops/documents.h"
 #include "ops/plain_use.h"
+#include "ops/rms_gain.h"
 
 namespace sherd::ops {
 
@@ -44,6 +45,7 @@ struct NormParameters {
   at::Tensor weight;
   at::Tensor bias;
   double epsilon = 0;
+  RmsGain gain = RmsGain::Rounded;  ///< of RMSNorm
   [[nodiscard]] bool is_layer_norm() const { return bias.defined(); }
 };
 struct NormOutput {
@@ -66,6 +68,7 @@ struct NormInputGradients {
   at::Tensor bias;    ///< as `weight`
 };
 
+/// Of SwiGLU and GeGLU.
 struct SwiGluGradients {
   at::Tensor gate;
   at::Tensor up;
@@ -139,6 +142,12 @@ struct Backend {
   /// than the two have. Null where the back end has no such kernel.
   SwiGluGradients (*swiglu_backward_with_product)(at::Tensor& grad_output, const at::Tensor& gate,
                                                   const at::Tensor& up);
+  /// The same with gelu in its tanh form in the place of silu.
+  at::Tensor (*geglu)(const at::Tensor& gate, const at::Tensor& up);
+  SwiGluGradients (*geglu_backward)(const at::Tensor& grad_output, const at::Tensor& gate,
+                                    const at::Tensor& up);
+  SwiGluGradients (*geglu_backward_with_product)(at::Tensor& grad_output, const at::Tensor& gate,
+                                                 const at::Tensor& up);
   /// gelu(input + bias) in its tanh form; the input contiguous.
   at::Tensor (*bias_gelu)(const at::Tensor& input, const at::Tensor& bias);
   BiasGeluGradients (*bias_gelu_backward)(const at::Tensor& grad_output, const at::Tensor& input,
@@ -150,8 +159,8 @@ struct Backend {
   /// Of logits [R, V], contiguous, and targets int64 [R]. Throws c10::Error for a target outside
   /// [0, V); on a GPU, which is not waited for, the loss is NaN then.
   CrossEntropy (*cross_entropy)(const at::Tensor& logits, const at::Tensor& targets);
-  /// Turns the logits into their gradient, (softmax − one-hot target) × scale (a scalar in the
-  /// losses' dtype).
+  /// Turns the logits into their gradient, (softmax − one-hot target) × scale (in the losses'
+  /// dtype: a scalar, or [R], one per row).
   void (*cross_entropy_backward)(at::Tensor& logits, const at::Tensor& targets,
                                  const at::Tensor& log_sums, const at::Tensor& scale);
 

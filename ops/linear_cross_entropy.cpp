@@ -22,10 +22,61 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor logits_of(const Backend& backend, const at::Tensor& hidden, const at::Tensor& weight) {
+// How rows of logits become a loss: the caller's wishes.
+struct LossTerms {
+  at::Tensor targets;      // [R]
+  at::Tensor row_weights;  // fp32 or wider [R]; undefined for none
+  LogitMap map;
+
+  [[nodiscard]] LossTerms of_rows(int64_t begin, int64_t end) const {
+    return {targets.slice(0, begin, end),
+            row_weights.defined() ? row_weights.slice(0, begin, end) : at::Tensor(), map};
+  }
+};
+
+at::Tensor logits_of(const Backend& backend, const at::Tensor& hidden, const at::Tensor& weight,
+                     const LogitMap& map) {
   at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options());
   backend.head_logits(logits, hidden, weight);
+  if (map.divisor != 1) {
+    logits.div_(map.divisor);
+  }
+  if (map.cap) {
+    logits.div_(*map.cap).tanh_().mul_(*map.cap);
+  }
   return logits;
+}
+
+CrossEntropy loss_of(const Backend& backend, const at::Tensor& logits, const LossTerms& terms) {
+  CrossEntropy result = backend.cross_entropy(logits, terms.targets);
+  if (terms.row_weights.defined()) {
+    const at::Tensor of_targets = logits.gather(1, terms.targets.unsqueeze(1)).squeeze(1);
+    const at::Tensor losses = result.log_sums_R - of_targets.to(result.log_sums_R.scalar_type());
+    result.loss_sum = (losses * terms.row_weights).sum();
+  }
+  return result;
+}
+
+constexpr int64_t kCappedRows = 64;  // whose slopes are there at a time
+
+// Turns logits into the gradient of what the head's product made, × scale (a scalar).
+void turn_into_gradient(const Backend& backend, at::Tensor& logits, const at::Tensor& log_sums,
+                        const at::Tensor& scale, const LossTerms& terms) {
+  const at::Tensor of_map = terms.map.divisor == 1 ? scale : scale / terms.map.divisor;
+  const at::Tensor scales =
+      terms.row_weights.defined() ? of_map * terms.row_weights.to(of_map.scalar_type()) : of_map;
+  if (!terms.map.cap) {
+    return backend.cross_entropy_backward(logits, terms.targets, log_sums, scales);
+  }
+  for (int64_t begin = 0; begin < logits.size(0); begin += kCappedRows) {
+    const int64_t end = std::min(begin + kCappedRows, logits.size(0));
+    at::Tensor rows = logits.slice(0, begin, end);
+    const at::Tensor slope = (rows / *terms.map.cap).square_().neg_().add_(1);
+    backend.cross_entropy_backward(rows, terms.targets.slice(0, begin, end),
+                                   log_sums.slice(0, begin, end),
+                                   scales.dim() == 0 ? scales : scales.slice(0, begin, end));
+    rows.mul_(slope);
+  }
 }
 
 // In the dtype of `options`.
@@ -38,16 +89,30 @@ at::Tensor input_gradient(const Backend& backend, const at::Tensor& grad_logits,
 
 // One chunk: the logits are kept, and become their gradient in backward.
 constexpr const char* kLogits = "logits";
+constexpr const char* kDivisor = "divisor";
+constexpr const char* kCap = "cap";
+
+void keep_map(AutogradContext* context, const LogitMap& map) {
+  context->saved_data[kDivisor] = map.divisor;
+  context->saved_data[kCap] = map.cap;
+}
+
+LogitMap kept_map(AutogradContext* context) {
+  return {context->saved_data.at(kDivisor).toDouble(),
+          context->saved_data.at(kCap).toOptional<double>()};
+}
 
 struct OneChunk : torch::autograd::Function<OneChunk> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& weight, const at::Tensor& targets) {
+                            const at::Tensor& weight, const LossTerms& terms) {
     RECORD_FUNCTION("sherd::linear_cross_entropy", Recorded({hidden, weight}));
     const Backend& backend = choose_backend(*context, hidden);
-    const at::Tensor logits = logits_of(backend, hidden, weight);
-    const CrossEntropy result = backend.cross_entropy(logits, targets);
-    context->save_for_backward({hidden, weight, targets, result.log_sums_R});
+    const at::Tensor logits = logits_of(backend, hidden, weight, terms.map);
+    const CrossEntropy result = loss_of(backend, logits, terms);
+    context->save_for_backward(
+        {hidden, weight, terms.targets, result.log_sums_R, terms.row_weights});
     context->saved_data[kLogits] = logits;
+    keep_map(context, terms.map);
     return result.loss_sum;
   }
 
@@ -57,12 +122,13 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
     once_differentiable("sherd::linear_cross_entropy");
     const Backend& backend = chosen_backend(*context);
     const at::Tensor &hidden = saved[0], &weight = saved[1];
+    const LossTerms terms{saved[2], saved[4], kept_map(context)};
     at::Tensor logits = context->saved_data[kLogits].toTensor();
-    if (!logits.defined()) {
-      logits = logits_of(backend, hidden, weight);  // a second time through the same graph
+    if (!logits.defined()) {  // a second time through the same graph
+      logits = logits_of(backend, hidden, weight, terms.map);
     }
     context->saved_data[kLogits] = at::Tensor();
-    backend.cross_entropy_backward(logits, saved[2], saved[3], gradients[0]);
+    turn_into_gradient(backend, logits, /*log_sums=*/saved[3], gradients[0], terms);
     at::Tensor grad_weight;
     if (context->needs_input_grad(1)) {
       grad_weight =
@@ -109,8 +175,8 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 // and multiplied by the sum's gradient in backward. The weight's is summed in fp32.
 struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& weight, const at::Tensor& targets,
-                            int64_t chunk_tokens, bool wants_hidden, bool wants_weight) {
+                            const at::Tensor& weight, const LossTerms& terms, int64_t chunk_tokens,
+                            bool wants_hidden, bool wants_weight) {
     RECORD_FUNCTION("sherd::chunked_linear_cross_entropy",
                     Recorded({hidden, weight, chunk_tokens}));
     const Backend& backend = choose_backend(*context, hidden);
@@ -123,12 +189,12 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     for (int64_t begin = 0; begin < hidden.size(0); begin += chunk_tokens) {
       const int64_t end = std::min(begin + chunk_tokens, hidden.size(0));
       const at::Tensor rows = hidden.slice(0, begin, end);
-      const at::Tensor labels = targets.slice(0, begin, end);
-      at::Tensor logits = logits_of(backend, rows, weight);
-      const CrossEntropy result = backend.cross_entropy(logits, labels);
+      const LossTerms of_rows = terms.of_rows(begin, end);
+      at::Tensor logits = logits_of(backend, rows, weight, terms.map);
+      const CrossEntropy result = loss_of(backend, logits, of_rows);
       loss.add_(result.loss_sum);
       if (wants_hidden || wants_weight) {
-        backend.cross_entropy_backward(logits, labels, result.log_sums_R, factor);
+        turn_into_gradient(backend, logits, result.log_sums_R, factor, of_rows);
       }
       if (wants_hidden) {
         grad_hidden.slice(0, begin, end)
@@ -195,14 +261,21 @@ bool chunks_save_memory(const at::Tensor& hidden, const at::Tensor& weight, int6
 
 }  // namespace
 
+at::Tensor mapped(const at::Tensor& logits, const LogitMap& map) {
+  const at::Tensor divided = map.divisor == 1 ? logits : logits / map.divisor;
+  return map.cap ? (divided / *map.cap).tanh() * *map.cap : divided;
+}
+
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                const at::Tensor& targets, int64_t chunk_tokens) {
+                                const at::Tensor& targets, int64_t chunk_tokens,
+                                const LogitMap& map, const at::Tensor& row_weights) {
+  const LossTerms terms{targets, row_weights, map};
   const bool recording = at::GradMode::is_enabled();
   const bool wants_weight = recording && weight.requires_grad();
   if (!chunks_save_memory(hidden, weight, chunk_tokens, wants_weight)) {
-    return OneChunk::apply(hidden, weight, targets);
+    return OneChunk::apply(hidden, weight, terms);
   }
-  return SeveralChunks::apply(hidden, weight, targets, chunk_tokens,
+  return SeveralChunks::apply(hidden, weight, terms, chunk_tokens,
                               recording && hidden.requires_grad(), wants_weight);
 }
 

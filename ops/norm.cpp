@@ -39,12 +39,14 @@ const Names& names_of(const NormParameters& parameters) {
 struct Norm : torch::autograd::Function<Norm> {
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
                                const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                               const std::optional<at::Tensor>& residual, double epsilon) {
-    const NormParameters parameters{weight, bias.value_or(at::Tensor()), epsilon};
+                               const std::optional<at::Tensor>& residual, double epsilon,
+                               RmsGain gain) {
+    const NormParameters parameters{weight, bias.value_or(at::Tensor()), epsilon, gain};
     RECORD_FUNCTION(names_of(parameters).forward, Recorded({input}));
     const NormInputs inputs{input.contiguous(), residual ? residual->contiguous() : at::Tensor()};
     const NormOutput output = choose_backend(*context, input).norm(inputs, parameters);
     context->saved_data["epsilon"] = epsilon;
+    context->saved_data["gain"] = static_cast<int64_t>(gain);
     context->saved_data[kVersion] = static_cast<int64_t>(output.normalised._version());
     context->set_materialize_grads(false);
     context->save_for_backward({output.sum, weight, parameters.bias, output.statistics});
@@ -64,8 +66,8 @@ struct Norm : torch::autograd::Function<Norm> {
         {context->needs_input_grad(1), parameters.is_layer_norm() && context->needs_input_grad(2)});
     const at::Tensor grad_weight = deliver_sum(parameters.weight, grads.weight);
     const at::Tensor grad_bias = deliver_sum(parameters.bias, grads.bias);
-    return {
-        grads.sum, grad_weight, grad_bias, gradients.size() == 2 ? grads.sum : at::Tensor(), {}};
+    const at::Tensor grad_residual = gradients.size() == 2 ? grads.sum : at::Tensor();
+    return {grads.sum, grad_weight, grad_bias, grad_residual, {}, {}};
   }
 
   static at::Tensor again(AutogradContext& context) {
@@ -77,7 +79,8 @@ struct Norm : torch::autograd::Function<Norm> {
 
  private:
   static NormParameters parameters_of(AutogradContext& context, const variable_list& saved) {
-    return {saved[1], saved[2], context.saved_data.at("epsilon").toDouble()};
+    return {saved[1], saved[2], context.saved_data.at("epsilon").toDouble(),
+            static_cast<RmsGain>(context.saved_data.at("gain").toInt())};
   }
   static NormGradients incoming(const variable_list& gradients, const at::Tensor& like) {
     const bool of_sum = gradients.size() == 2 && gradients[1].defined();
@@ -106,24 +109,25 @@ Recompute recompute_of(const at::Tensor& tensor) {
   return is_output ? &output_again : nullptr;
 }
 
-at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon) {
-  return Norm::apply(input, weight, std::nullopt, std::nullopt, epsilon).front();
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double epsilon,
+                    RmsGain gain) {
+  return Norm::apply(input, weight, std::nullopt, std::nullopt, epsilon, gain).front();
 }
 
 NormalisedSum add_rms_norm(const at::Tensor& input, const at::Tensor& residual,
-                           const at::Tensor& weight, double epsilon) {
-  const variable_list both = Norm::apply(input, weight, std::nullopt, residual, epsilon);
+                           const at::Tensor& weight, double epsilon, RmsGain gain) {
+  const variable_list both = Norm::apply(input, weight, std::nullopt, residual, epsilon, gain);
   return {both[1], both[0]};
 }
 
 at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                       double epsilon) {
-  return Norm::apply(input, weight, bias, std::nullopt, epsilon).front();
+  return Norm::apply(input, weight, bias, std::nullopt, epsilon, RmsGain::Rounded).front();
 }
 
 NormalisedSum add_layer_norm(const at::Tensor& input, const at::Tensor& residual,
                              const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
-  const variable_list both = Norm::apply(input, weight, bias, residual, epsilon);
+  const variable_list both = Norm::apply(input, weight, bias, residual, epsilon, RmsGain::Rounded);
   return {both[1], both[0]};
 }
 

@@ -5,9 +5,13 @@
 namespace sherd::ops {
 
 /// (silu(gate) × up) · weightᵀ: the second half of a gated feed-forward part. Keeps gate and up,
-/// and computes their product again in backward.  Paper: GLU variants, arXiv:2002.05202. Shapes:
-/// gate and up [..., I], weight [O, I] of the same dtype -> [..., O].
+/// and computes their product again in backward.  Paper: GLU variants, arXiv:2002.05202.
+/// Shapes: gate and up [..., I], weight [O, I] of the same dtype -> [..., O].
 [[nodiscard]] at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up,
                                        const at::Tensor& weight);
+
+/// The same with gelu in its tanh form (see bias_gelu()) in the place of silu.
+[[nodiscard]] at::Tensor geglu_linear(const at::Tensor& gate, const at::Tensor& up,
+                                      const at::Tensor& weight);
 
 }  // namespace sherd::ops

@@ -21,7 +21,7 @@ ALLOWED = {
     "ops": {"include/sherd", "torch", "ops/shared", "ops/plain/plain_backend.h", "ops/cpu/cpu_backend.h"},
     "ops/shared": {"include/sherd", "torch", "ops/backend.h"},
     "ops/plain": {"torch", "ops/backend.h", "ops/shared"},
-    "ops/cpu": {"include/sherd", "torch", "ops/backend.h", "ops/shared"},
+    "ops/cpu": {"include/sherd", "torch", "ops/backend.h", "ops/rms_gain.h", "ops/shared"},
     "ops/cpu/loops": {"torch", "ops/cpu/kernels.h"},
     "gpu": {"include/sherd/error.h"},
     "ops/cuda": {"include/sherd", "torch", "gpu", "ops/cuda/kernels", "ops/backend.h", "ops/attention_kernel.h", "ops/fused_attention.h", "ops/shared", "ops/plain/plain_backend.h"},

@@ -142,6 +142,8 @@ class GoldenCheck {
         tokens_(model::without_padding(batch_.ids, batch_.labels, batch_.mask)),
         supervised_(golden.batch.labels.slice(1, 1).ne(model::kIgnoredLabel).sum().item<double>()) {
     model_.set_gradient_divide_factor(1);
+    // As the reference chooses longrope's factors: by the padded length of the batch.
+    model_.module()->set_longest_text(golden.batch.ids.size(1));
   }
 
   GoldenDifferences run() {
@@ -229,12 +231,16 @@ class GoldenCheck {
 GoldenDifferences compare_with_golden(const std::string& model_folder,
                                       const std::string& golden_path, int ranks,
                                       const std::vector<std::string>& ignored_fields,
-                                      c10::DeviceType device) {
+                                      c10::DeviceType device, bool checkpoints) {
   const io::IgnoredFields ignored{ignored_fields, families::IgnoreBy::Flag};
   const setup::ModelShape shape = setup::model_shape(model_folder, ignored);
   // Errors are reported before any rank starts.
   (void)io::match_weights(*shape.shapes, sherd::SafetensorsFolder(model_folder));
   const Golden golden = read_golden(golden_path, *shape.shapes);
+  sherd::ShardOptions options;
+  if (checkpoints) {
+    options.units = sherd::unit_policy::every_unit({.checkpoint_activations = true});
+  }
 
   std::vector<sherd::World> worlds = device == c10::DeviceType::CPU
                                          ? sherd::World::in_process(ranks)
@@ -247,8 +253,8 @@ GoldenDifferences compare_with_golden(const std::string& model_folder,
       try {
         at::set_num_threads(1);
         found[rank] =
-            GoldenCheck(setup::load_sharded(model_folder, sherd::Mesh::shard(std::move(world)), {},
-                                            ignored),
+            GoldenCheck(setup::load_sharded(model_folder, sherd::Mesh::shard(std::move(world)),
+                                            options, ignored),
                         golden)
                 .run();
       } catch (...) {

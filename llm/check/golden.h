@@ -20,9 +20,10 @@ struct GoldenDifferences {
 /// logits, loss, gradients, and of losses and gradient norms of steps. Throws sherd::Error as
 /// llm::io does, and BadData for a file that lacks a tensor or has one of another shape.
 /// `ignored_fields`: of config.json. On a GPU one rank computes, whatever `ranks` says.
+/// `checkpoints`: layers keep their inputs only, and compute the rest again in backward.
 [[nodiscard]] GoldenDifferences compare_with_golden(
     const std::string& model_folder, const std::string& golden_path, int ranks,
     const std::vector<std::string>& ignored_fields = {},
-    c10::DeviceType device = c10::DeviceType::CPU);
+    c10::DeviceType device = c10::DeviceType::CPU, bool checkpoints = false);
 
 }  // namespace llm::check

@@ -2,12 +2,14 @@
 
 #include <filesystem>
 #include <functional>
+#include <utility>
 
 #include <fmt/core.h>
 
 #include "files/system_text.h"
 #include "llm/config/run_config.h"
 #include "llm/inputs/data_options.h"
+#include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/setup/agreement.h"
@@ -149,15 +151,20 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
   for (at::Tensor& parameter : shape.shapes->parameters()) {
     parameter.set_requires_grad(false);  // no fp32 master, no gradient
   }
+  const auto with_longest_text = [&](sherd::Sharded<model::CausalLm> model) {
+    model.module()->set_longest_text(
+        inputs::sample_length(source.max_length, model.module()->context_length()));
+    return model;
+  };
   if (!source.checkpoint.empty()) {
     auto model = sherd::fully_shard(shape.shapes, mesh, options);
     sherd::load_checkpoint(model, source.checkpoint);
-    return model;
+    return with_longest_text(std::move(model));
   }
   const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::load_safetensors(model, source.model_folder, name_in_file);
-  return model;
+  return with_longest_text(std::move(model));
 }
 
 }  // namespace llm::eval

@@ -16,19 +16,37 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::shared_ptr<model::NormImpl> norm_of(const model::DecoderConfig& config) {
-  return std::make_shared<model::RmsNormImpl>(config.hidden_size, config.norm_epsilon);
+  return std::make_shared<model::RmsNormImpl>(config.hidden_size, config.norm_epsilon,
+                                              config.norm_gain);
 }
 
 model::LayerParts layer_of(const model::DecoderConfig& config, int64_t layer) {
   model::LayerParts parts;
   parts.attention = std::make_shared<model::RotaryAttention>(config, layer);
   parts.feed_forward = std::make_shared<model::GatedMlp>(config);
-  parts.attention_norm = norm_of(config);
-  parts.feed_forward_norm = norm_of(config);
-  parts.names = {{"self_attn", parts.attention},
-                 {"mlp", parts.feed_forward},
-                 {"input_layernorm", parts.attention_norm},
-                 {"post_attention_layernorm", parts.feed_forward_norm}};
+  parts.names = {{"self_attn", parts.attention}, {"mlp", parts.feed_forward}};
+  const auto add_norm = [&](std::shared_ptr<model::NormImpl>& place, const char* name) {
+    place = norm_of(config);
+    parts.names.emplace_back(name, place);
+  };
+  // A norm's name tells after what it comes; the second of Llama is before the feed-forward part.
+  switch (config.norm_placement) {
+    case model::NormPlacement::Before:
+      add_norm(parts.attention_norm, "input_layernorm");
+      add_norm(parts.feed_forward_norm, "post_attention_layernorm");
+      break;
+    case model::NormPlacement::After:
+      add_norm(parts.attended_norm, "post_attention_layernorm");
+      add_norm(parts.fed_norm, "post_feedforward_layernorm");
+      break;
+    case model::NormPlacement::Around:
+      add_norm(parts.attention_norm, "input_layernorm");
+      add_norm(parts.attended_norm, "post_attention_layernorm");
+      add_norm(parts.feed_forward_norm, "pre_feedforward_layernorm");
+      add_norm(parts.fed_norm, "post_feedforward_layernorm");
+      break;
+  }
+  parts.residual_scale = config.residual_scale;
   return parts;
 }
 
@@ -66,7 +84,12 @@ model::DecoderConfig read_shape(const JsonFields& fields, const ShapeDefaults& d
   config.norm_epsilon = fields.number("rms_norm_eps", 0, defaults.norm_epsilon);
   config.initializer_range = fields.number("initializer_range", 0, config.initializer_range);
   config.tied_embedding = fields.flag("tie_word_embeddings", defaults.tied_embedding);
-  config.rope = read_rope(fields, config.context_length, defaults.rope_theta);
+  config.rope = read_rope(fields, {.context_length = config.context_length,
+                                   .head_size = config.head_size,
+                                   .theta = defaults.rope_theta,
+                                   .is_partial = defaults.has_partial_rotary,
+                                   .original_context = defaults.original_context_length,
+                                   .yarn_is_longrope = defaults.yarn_is_longrope});
   return config;
 }
 
@@ -76,7 +99,6 @@ void refuse_other_layers(const JsonFields& fields, const std::vector<const char*
                          {"attention_bias", false},
                          {"mlp_bias", false},
                          {"attention_dropout", 0.0},
-                         {"partial_rotary_factor", 1.0},
                          {"rope_interleaved", false},
                          {"qk_norm", false},
                          {"use_qk_norm", false},
@@ -107,6 +129,7 @@ model::CausalLm build_llama_like(const std::string& model_type,
   parts.embedding_name = "embed_tokens";
   parts.embedding =
       model::TokenEmbedding(config.vocab_size, config.hidden_size, config.initializer_range);
+  parts.embedding_scale = config.embedding_scale;
   parts.layers_name = "layers";
   parts.layers = config.layers;
   parts.layer = [&config](int64_t layer) { return layer_of(config, layer); };

@@ -17,6 +17,9 @@ struct ShapeDefaults {
   double norm_epsilon = 1e-6;
   double rope_theta = 10'000;
   bool tied_embedding = false;
+  bool has_partial_rotary = false;      ///< see RopeSetting
+  int64_t original_context_length = 0;  ///< as `has_partial_rotary`
+  bool yarn_is_longrope = false;        ///< as `has_partial_rotary`
 };
 
 /// Reads sizes, norms and rotary positions. Throws Error(BadData), with file and field.
@@ -30,8 +33,8 @@ void refuse_other_layers(const JsonFields& fields, const std::vector<const char*
 /// by `sliding_window`.
 void refuse_windows(const JsonFields& fields, bool has_window);
 
-/// The layers `self_attn` and `mlp`, a norm before each, of a model of that shape with random
-/// weights.
+/// The layers `self_attn` and `mlp`, with norms before or after each, of a model of that shape with
+/// random weights.
 [[nodiscard]] model::CausalLm build_llama_like(const std::string& model_type,
                                                const model::DecoderConfig& config);
 

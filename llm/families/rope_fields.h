@@ -6,10 +6,19 @@
 
 namespace llm::families {
 
-/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters`; both, where they agree.
-/// `context_length`: the model's, for kinds that name no original one. Throws Error(BadData) for
-/// what is contradictory or not implemented.
-[[nodiscard]] model::RopeConfig read_rope(const JsonFields& fields, int64_t context_length,
-                                          double default_theta = model::RopeConfig{}.theta);
+/// What the rest of a configuration, and its family, say about rotary positions.
+struct RopeSetting {
+  int64_t context_length = 0;  ///< the model's, for kinds that name no original one
+  int64_t head_size = 0;
+  double theta = model::RopeConfig{}.theta;  ///< where the file gives none
+  bool is_partial = false;                   ///< whether the family reads `partial_rotary_factor`
+  /// Phi-3's original context, which longrope reads; 0: the field inside the object counts.
+  int64_t original_context = 0;
+  bool yarn_is_longrope = false;  ///< "yarn" and "su" are names of longrope, as in Phi-3's files
+};
+
+/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters`; both, where they agree. Throws
+/// Error(BadData) for what is contradictory or not implemented.
+[[nodiscard]] model::RopeConfig read_rope(const JsonFields& fields, const RopeSetting& setting);
 
 }  // namespace llm::families

@@ -1,7 +1,9 @@
 #include "llm/io/hf_config.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <initializer_list>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -89,6 +91,24 @@ std::string implemented_types() {
   return text;
 }
 
+// What people try that is near to a family, and why it is another.
+std::string note_on(const std::string& model_type) {
+  const auto contains_any = [&](std::initializer_list<const char*> parts) {
+    return std::any_of(parts.begin(), parts.end(), [&](const char* part) {
+      return model_type.find(part) != std::string::npos;
+    });
+  };
+  if (contains_any({"moe", "mixtral", "deepseek", "gpt_oss", "llama4", "dbrx"})) {
+    return ". It is a mixture of experts; dense models of the families work";
+  }
+  if (model_type == "gemma3" || contains_any({"_vl", "llava", "mllama", "gemma3n", "gemma4",
+                                              "mistral3", "multimodal", "pixtral", "vision"})) {
+    return ". It reads more than text; a folder of its text model alone works, with that model's "
+           "\"model_type\"";
+  }
+  return "";
+}
+
 const families::Family& family_of(const JsonFields& fields) {
   const auto model_type = fields.text("model_type");
   if (!model_type) {
@@ -96,8 +116,8 @@ const families::Family& family_of(const JsonFields& fields) {
   }
   const families::Family* family = families::find_family(*model_type);
   if (family == nullptr) {
-    fields.fail("model_type",
-                '"' + *model_type + "\" is not implemented, only " + implemented_types());
+    fields.fail("model_type", '"' + *model_type + "\" is not implemented, only " +
+                                  implemented_types() + note_on(*model_type));
   }
   return *family;
 }

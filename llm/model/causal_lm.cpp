@@ -16,7 +16,7 @@ CausalLmImpl::CausalLmImpl(const CausalLmNames& names, const DecoderConfig& conf
     : names_(names),
       config_(config),
       embedding_name_(names.base_model + "." + parts.embedding_name + ".weight"),
-      rope_(config.rope.value_or(RopeConfig{}), config.head_size),
+      rope_(config.rope.value_or(RopeConfig{}), config.head_size, config.context_length),
       decoder_(register_module(names.base_model, Decoder(parts))) {
   if (!config.tied_embedding) {
     head_ = register_module(
@@ -44,12 +44,11 @@ at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const Supervised& sup
       hidden.index_select(0, sherd::to_device(supervised.positions_S, hidden.device()));
   const at::Tensor targets = sherd::to_device(supervised.targets_S, hidden.device());
   return sherd::ops::linear_cross_entropy(decoder_->final_norm(rows), head_weight(), targets,
-                                          loss_chunk_tokens_);
+                                          loss_chunk_tokens_, config_.logits);
 }
 
 at::Tensor CausalLmImpl::logits(const at::Tensor& ids_T, const Documents& documents) {
-  return sherd::ops::linear(decoder_->final_norm(hidden_states(ids_T, documents, nullptr)),
-                            head_weight());
+  return scores(hidden_states(ids_T, documents, nullptr));
 }
 
 at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& documents,
@@ -60,7 +59,12 @@ at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& docume
   cache.advance();
   const at::Tensor ends =
       hidden.index_select(0, sherd::to_device(documents.last_tokens(), hidden.device()));
-  return sherd::ops::linear(decoder_->final_norm(ends), head_weight());
+  return scores(ends);
+}
+
+at::Tensor CausalLmImpl::scores(const at::Tensor& hidden) const {
+  return sherd::ops::mapped(sherd::ops::linear(decoder_->final_norm(hidden), head_weight()),
+                            config_.logits);
 }
 
 at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents& documents,
@@ -72,6 +76,10 @@ at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents&
 
 Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
   Context context{.documents = documents, .attention = attention_kernel_, .cache = cache};
+  if (config_.learned_positions) {
+    context.positions = positions_of(documents, cache, device);
+    return context;
+  }
   if (!config_.rope) {
     if (!alibi_slopes_.defined() || alibi_slopes_.device() != device) {
       alibi_slopes_ = sherd::to_device(alibi_slopes(config_.heads), device);
@@ -82,13 +90,24 @@ Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at:
   const bool goes_on = cache != nullptr && !cache->empty();
   const auto tables =
       rope_.tables(goes_on ? cache->capacity_tokens() : documents.longest(), device);
-  const at::Tensor positions =
-      goes_on ? sherd::to_device(cache->positions(), device) : documents.positions_on(device);
+  const at::Tensor positions = positions_of(documents, cache, device);
   const auto of_tokens = [&](const at::Tensor& table) {
     return table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
   };
   context.rotary = {of_tokens(tables.cosine), of_tokens(tables.sine)};
   return context;
+}
+
+at::Tensor CausalLmImpl::positions_of(const Documents& documents, KvCache* cache,
+                                      at::Device device) const {
+  const bool goes_on = cache != nullptr && !cache->empty();
+  if (config_.learned_positions) {
+    const int64_t longest =
+        goes_on ? cache->positions().max().item<int64_t>() + 1 : documents.longest();
+    TORCH_CHECK_VALUE(longest <= config_.context_length, "[CausalLm] got a text of ", longest,
+                      " tokens, but the model has learned ", config_.context_length, " positions");
+  }
+  return goes_on ? sherd::to_device(cache->positions(), device) : documents.positions_on(device);
 }
 
 const at::Tensor& CausalLmImpl::head_weight() const {

@@ -74,6 +74,11 @@ class CausalLmImpl : public torch::nn::Module {
   /// gradients are computed in forward and held in fp32 until backward.
   void set_loss_chunk_tokens(int64_t tokens) { loss_chunk_tokens_ = tokens; }
 
+  /// The longest text of a run, in tokens: it decides which factors of longrope count, once for the
+  /// run, so that no text's loss depends on the others. Unset: the model's context. Before the
+  /// first call.
+  void set_longest_text(int64_t tokens) { rope_.set_longest_text(tokens); }
+
   /// What computes attention on a GPU, in the next calls.
   void set_attention_kernel(sherd::ops::AttentionKernel kernel) { attention_kernel_ = kernel; }
 
@@ -104,6 +109,10 @@ class CausalLmImpl : public torch::nn::Module {
                                          const sherd::ops::Documents& documents, KvCache* cache);
   [[nodiscard]] Context context_of(const sherd::ops::Documents& documents, KvCache* cache,
                                    at::Device device);
+  [[nodiscard]] at::Tensor positions_of(const sherd::ops::Documents& documents, KvCache* cache,
+                                        at::Device device) const;
+  // The head's products, mapped.
+  [[nodiscard]] at::Tensor scores(const at::Tensor& hidden) const;
   [[nodiscard]] const at::Tensor& head_weight() const;
 
   CausalLmNames names_;

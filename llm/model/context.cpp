@@ -2,12 +2,21 @@
 
 #include <optional>
 
+#include <ATen/ops/cat.h>
+
 #include "ops/attention.h"
 
 namespace llm::model {
 
 at::Tensor with_position(const at::Tensor& heads_TNH, const Context& context) {
-  return sherd::ops::rotary(heads_TNH.unsqueeze(2), context.rotary).squeeze(2);
+  const auto rotated = [&](const at::Tensor& heads) {
+    return sherd::ops::rotary(heads.unsqueeze(2), context.rotary).squeeze(2);
+  };
+  const int64_t size = heads_TNH.size(2), first = 2 * context.rotary.cosine.size(-1);
+  return first == size ? rotated(heads_TNH)
+                       : at::cat({rotated(heads_TNH.narrow(2, 0, first)),
+                                  heads_TNH.narrow(2, first, size - first)},
+                                 2);
 }
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

@@ -15,9 +15,11 @@ namespace llm::model {
 /// the tensors they are called with to `param_dtype`, leave them in fp32.
 struct Context {
   sherd::ops::Documents documents;
-  /// Angles of each token's position: fp32 [T, 1, 1, H / 2]. Undefined where positions are not
-  /// rotary.
+  /// Angles of each token's position: fp32 [T, 1, 1, rotated dimensions / 2]. Undefined where
+  /// positions are not rotary.
   sherd::ops::RotaryTables rotary = {};
+  /// Of each token in its text, int64 [T]. Undefined unless positions are learned.
+  at::Tensor positions = {};
   /// ALiBi's, fp32 [N]. Undefined where there is none.
   at::Tensor alibi_slopes = {};
   /// What computes attention on a GPU.
@@ -26,7 +28,8 @@ struct Context {
   KvCache* cache = nullptr;
 };
 
-/// Rotated by the context's angles: [T, N, H] -> [T, N, H], contiguous.
+/// Rotated by the context's angles, as many of the first dimensions as there are angles for:
+/// [T, N, H] -> [T, N, H], contiguous.
 [[nodiscard]] at::Tensor with_position(const at::Tensor& heads_TNH, const Context& context);
 
 /// Attention of the tokens to what their documents hold, in the cache too, with the context's

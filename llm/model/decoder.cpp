@@ -12,16 +12,34 @@ DecoderLayerImpl::DecoderLayerImpl(LayerParts parts) : parts_(std::move(parts)) 
 
 at::Tensor DecoderLayerImpl::forward(const at::Tensor& input_TD, const Context& context) {
   const bool normalised_residual = parts_.residual_is_normalised;
-  const at::Tensor normalised = parts_.attention_norm->forward(input_TD);
-  const auto [attended, normalised_again] = parts_.feed_forward_norm->forward(
-      parts_.attention->forward(normalised, context), normalised_residual ? normalised : input_TD);
-  return (normalised_residual ? normalised_again : attended) +
-         parts_.feed_forward->forward(normalised_again);
+  const at::Tensor normalised =
+      parts_.attention_norm ? parts_.attention_norm->forward(input_TD) : input_TD;
+  const at::Tensor attended =
+      to_be_added(parts_.attention->forward(normalised, context), parts_.attended_norm);
+  const at::Tensor& residual = normalised_residual ? normalised : input_TD;
+  sherd::ops::NormalisedSum sum;
+  if (parts_.feed_forward_norm) {
+    sum = parts_.feed_forward_norm->forward(attended, residual);
+  } else {
+    sum.sum = sum.normalised = attended + residual;
+  }
+  return (normalised_residual ? sum.normalised : sum.sum) +
+         to_be_added(parts_.feed_forward->forward(sum.normalised), parts_.fed_norm);
+}
+
+at::Tensor DecoderLayerImpl::to_be_added(const at::Tensor& output_TD,
+                                         const std::shared_ptr<NormImpl>& norm) const {
+  const at::Tensor normalised = norm ? norm->forward(output_TD) : output_TD;
+  return parts_.residual_scale == 1 ? normalised : normalised * parts_.residual_scale;
 }
 
 DecoderImpl::DecoderImpl(const DecoderParts& parts)
     : embedding_(register_module(parts.embedding_name, parts.embedding)),
+      embedding_scale_(parts.embedding_scale),
       embedding_norm_(parts.embedding_norm) {
+  if (parts.position_embedding) {
+    position_embedding_ = register_module(parts.position_embedding_name, parts.position_embedding);
+  }
   if (embedding_norm_) {
     register_module(parts.embedding_norm_name, embedding_norm_);
   }
@@ -35,6 +53,12 @@ DecoderImpl::DecoderImpl(const DecoderParts& parts)
 
 at::Tensor DecoderImpl::forward(const at::Tensor& ids_T, const Context& context) {
   at::Tensor hidden_TD = embedding_->forward(ids_T);
+  if (embedding_scale_ != 1) {
+    hidden_TD = hidden_TD * embedding_scale_;
+  }
+  if (position_embedding_) {
+    hidden_TD = hidden_TD + position_embedding_->forward(context.positions);
+  }
   if (embedding_norm_) {
     hidden_TD = embedding_norm_->forward(hidden_TD);
   }

@@ -38,16 +38,21 @@ class FeedForwardImpl : public torch::nn::Module {
 /// Modules under the names that checkpoints have for them, in the order that their parameters have.
 using NamedModules = std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>>;
 
+/// Norms that are null are left out.
 struct LayerParts {
   std::shared_ptr<NormImpl> attention_norm;
   std::shared_ptr<AttentionImpl> attention;
+  std::shared_ptr<NormImpl> attended_norm;  ///< of what attention returns
   std::shared_ptr<NormImpl> feed_forward_norm;
   std::shared_ptr<FeedForwardImpl> feed_forward;
-  NamedModules names;                   ///< of these four
-  bool residual_is_normalised = false;  ///< see DecoderConfig
+  std::shared_ptr<NormImpl> fed_norm;   ///< of what the feed-forward part returns
+  NamedModules names;                   ///< of these
+  bool residual_is_normalised = false;  ///< see DecoderConfig; not without norms before the parts
+  double residual_scale = 1;            ///< see DecoderConfig
 };
 
-/// One layer: attention and feed-forward, each on its normalised input and added to it.
+/// One layer: attention and feed-forward, each on its input and added to it, with norms before or
+/// after each.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   explicit DecoderLayerImpl(LayerParts parts);
@@ -55,6 +60,10 @@ class DecoderLayerImpl : public torch::nn::Module {
   [[nodiscard]] at::Tensor forward(const at::Tensor& input_TD, const Context& context);
 
  private:
+  // A part's output, as it is added to the residual.
+  [[nodiscard]] at::Tensor to_be_added(const at::Tensor& output_TD,
+                                       const std::shared_ptr<NormImpl>& norm) const;
+
   LayerParts parts_;
 };
 TORCH_MODULE(DecoderLayer);
@@ -62,6 +71,9 @@ TORCH_MODULE(DecoderLayer);
 struct DecoderParts {
   std::string embedding_name;
   TokenEmbedding embedding{nullptr};
+  double embedding_scale = 1;  ///< see DecoderConfig
+  std::string position_embedding_name;
+  TokenEmbedding position_embedding{nullptr};  ///< of learned positions; null for none
   std::string embedding_norm_name;
   std::shared_ptr<NormImpl> embedding_norm;  ///< null for none
   std::string layers_name;
@@ -84,6 +96,8 @@ class DecoderImpl : public torch::nn::Module {
 
  private:
   TokenEmbedding embedding_;
+  double embedding_scale_;
+  TokenEmbedding position_embedding_{nullptr};
   std::shared_ptr<NormImpl> embedding_norm_;
   std::vector<sherd::Unit<DecoderLayer>> layers_;
   std::shared_ptr<NormImpl> final_norm_;

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "llm/model/rope.h"
+#include "ops/linear_cross_entropy.h"
+#include "ops/rms_gain.h"
 
 namespace llm::model {
 
@@ -12,6 +14,14 @@ namespace llm::model {
 enum class HeadNorm {
   None,
   PerHead,  ///< RMSNorm over each head's H, one weight for all heads
+  Whole,    ///< RMSNorm over all heads together: N × H of queries, K × H of keys
+};
+
+/// Where a layer has norms.
+enum class NormPlacement {
+  Before,  ///< before attention and before the feed-forward part
+  After,   ///< of their outputs, before these are added
+  Around,  ///< both
 };
 
 /// The shape of a decoder, whatever its family.
@@ -27,11 +37,20 @@ struct DecoderConfig {
   double norm_epsilon = 0;
   double initializer_range = 0.02;  ///< standard deviation of weights that are not loaded
   bool tied_embedding = false;      ///< the embedding is the head too
-  /// Rotary positions; without them attention is biased by ALiBi.
+  /// Rotary positions; without them and learned ones, attention is biased by ALiBi.
   std::optional<RopeConfig> rope = std::nullopt;
   std::set<int64_t> layers_without_rope = {};  ///< of a model with rotary positions
   bool query_key_value_bias = false;           ///< biases of the projections of q, k and v
   HeadNorm head_norm = HeadNorm::None;
+  NormPlacement norm_placement = NormPlacement::Before;
+  sherd::ops::RmsGain norm_gain = sherd::ops::RmsGain::Rounded;
+  bool fused_projections = false;  ///< q, k and v are one parameter, gate and up another
+  bool gelu_gate = false;          ///< the gate of the feed-forward part is GELU and not SiLU
+  double score_scale = 0;  ///< what products of queries and keys are multiplied by; 0: 1 ÷ √H
+  double embedding_scale = 1;  ///< what token vectors are multiplied by
+  double residual_scale = 1;   ///< what the parts' outputs are multiplied by before they are added
+  sherd::ops::LogitMap logits = {};  ///< what becomes of the head's products
+  bool learned_positions = false;    ///< a table of `context_length` vectors is added to tokens
   /// Adds to attention and feed-forward their normalised inputs, not the inputs themselves.
   bool residual_is_normalised = false;
 };

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -44,16 +45,22 @@ at::Tensor TokenEmbeddingImpl::forward(const at::Tensor& ids) const {
   return sherd::ops::embedding(ids, weight);
 }
 
-RmsNormImpl::RmsNormImpl(int64_t width, double epsilon)
-    : weight(register_parameter("weight", at::ones({width}, at::kFloat))), epsilon_(epsilon) {}
+RmsNormImpl::RmsNormImpl(int64_t width, double epsilon, sherd::ops::RmsGain gain)
+    : epsilon_(epsilon), gain_(gain) {
+  weight = register_parameter("weight", at::full({width}, neutral_weight(), at::kFloat));
+}
+
+double RmsNormImpl::neutral_weight() const {
+  return gain_ == sherd::ops::RmsGain::OnePlus ? 0 : 1;
+}
 
 at::Tensor RmsNormImpl::forward(const at::Tensor& input) const {
-  return sherd::ops::rms_norm(input, weight, epsilon_);
+  return sherd::ops::rms_norm(input, weight, epsilon_, gain_);
 }
 
 sherd::ops::NormalisedSum RmsNormImpl::forward(const at::Tensor& input,
                                                const at::Tensor& residual) const {
-  return sherd::ops::add_rms_norm(input, residual, weight, epsilon_);
+  return sherd::ops::add_rms_norm(input, residual, weight, epsilon_, gain_);
 }
 
 LayerNormImpl::LayerNormImpl(int64_t width, double epsilon)

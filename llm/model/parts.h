@@ -7,6 +7,7 @@
 #include <torch/nn/pimpl.h>
 
 #include "ops/normalised_sum.h"
+#include "ops/rms_gain.h"
 
 namespace llm::model {
 
@@ -43,20 +44,25 @@ class NormImpl : public torch::nn::Module {
   /// input + residual, and the norm of that.
   [[nodiscard]] virtual sherd::ops::NormalisedSum forward(const at::Tensor& input,
                                                           const at::Tensor& residual) const = 0;
+  /// The value of each element of `weight` with which the norm only normalises.
+  [[nodiscard]] virtual double neutral_weight() const { return 1; }
 };
 
-/// RMSNorm. Weight [D], ones.
+/// RMSNorm. Weight [D], neutral.
 class RmsNormImpl : public NormImpl {
  public:
-  RmsNormImpl(int64_t width, double epsilon);
+  RmsNormImpl(int64_t width, double epsilon,
+              sherd::ops::RmsGain gain = sherd::ops::RmsGain::Rounded);
   [[nodiscard]] at::Tensor forward(const at::Tensor& input) const override;
   [[nodiscard]] sherd::ops::NormalisedSum forward(const at::Tensor& input,
                                                   const at::Tensor& residual) const override;
+  [[nodiscard]] double neutral_weight() const override;
 
   at::Tensor weight;
 
  private:
   double epsilon_;
+  sherd::ops::RmsGain gain_;
 };
 
 /// LayerNorm. Weight [D], ones; bias [D], zeros.

@@ -1,5 +1,6 @@
 #include "llm/model/random_weights.h"
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -8,17 +9,17 @@
 namespace llm::model {
 
 sherd::ParamInitFn random_weights(const CausalLmImpl& model, double std) {
-  std::set<std::string> norms;
+  std::map<std::string, double> norms;
   std::set<std::string> biases;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (dynamic_cast<const NormImpl*>(item.value().get()) != nullptr) {
-      norms.insert(item.key() + ".weight");
+    if (const auto* norm = dynamic_cast<const NormImpl*>(item.value().get())) {
+      norms[item.key() + ".weight"] = norm->neutral_weight();
     }
     biases.insert(item.key() + ".bias");
   }
   return [norms, biases, std](sherd::ParameterInit& parameter) {
-    if (norms.contains(parameter.name())) {
-      parameter.fill_constant(1);
+    if (const auto norm = norms.find(parameter.name()); norm != norms.end()) {
+      parameter.fill_constant(norm->second);
     } else if (biases.contains(parameter.name())) {
       parameter.fill_constant(0);
     } else {

@@ -6,6 +6,8 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/pow.h>
+#include <c10/util/Exception.h>
+#include <fmt/core.h>
 
 #include "sherd/to_device.h"
 
@@ -61,25 +63,69 @@ void scale_frequencies(at::Tensor& frequencies, const YarnScaling& scaling, doub
   }
 }
 
+bool takes_long_factors(const LongRopeScaling& scaling, int64_t longest_text) {
+  return longest_text > scaling.original_context_tokens;
+}
+
+void scale_frequencies(at::Tensor& frequencies, const LongRopeScaling& scaling,
+                       int64_t longest_text) {
+  const auto& factors =
+      takes_long_factors(scaling, longest_text) ? scaling.long_factors : scaling.short_factors;
+  auto values = frequencies.accessor<float, 1>();
+  TORCH_CHECK(static_cast<size_t>(values.size(0)) == factors.size(), "[rope_frequencies] got ",
+              factors.size(), " factors for ", values.size(0), " pairs");
+  for (int64_t i = 0; i < values.size(0); ++i) {
+    values[i] /= static_cast<float>(factors[static_cast<size_t>(i)]);
+  }
+}
+
 }  // namespace
 
 double RopeConfig::attention_factor() const {
-  const auto* yarn = std::get_if<YarnScaling>(&scaling);
-  return yarn != nullptr ? yarn->attention_factor : 1;
+  if (const auto* yarn = std::get_if<YarnScaling>(&scaling)) {
+    return yarn->attention_factor;
+  }
+  const auto* longrope = std::get_if<LongRopeScaling>(&scaling);
+  return longrope != nullptr ? longrope->attention_factor : 1;
 }
 
-at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size) {
+int64_t RopeConfig::rotated_size(int64_t head_size) const {
+  return static_cast<int64_t>(static_cast<double>(head_size) * rotated_share);
+}
+
+std::string longrope_remark(const RopeConfig& config, int64_t longest_text) {
+  const auto* longrope = std::get_if<LongRopeScaling>(&config.scaling);
+  if (longrope == nullptr) {
+    return "";
+  }
+  const bool is_long = takes_long_factors(*longrope, longest_text);
+  return fmt::format(
+      "rotary positions take longrope's {} factors: texts of up to {} tokens are {} "
+      "than the {} of the original context",
+      is_long ? "long" : "short", longest_text, is_long ? "longer" : "not longer",
+      longrope->original_context_tokens);
+}
+
+at::Tensor rope_frequencies(const RopeConfig& config, int64_t head_size, int64_t longest_text) {
+  const int64_t rotated = config.rotated_size(head_size);
   const at::Tensor exponents =
-      at::arange(0, head_size, 2, at::kFloat).div_(static_cast<double>(head_size));
+      at::arange(0, rotated, 2, at::kFloat).div_(static_cast<double>(rotated));
   at::Tensor frequencies = at::pow(config.theta, exponents).reciprocal_();
   if (const auto* linear = std::get_if<LinearScaling>(&config.scaling)) {
     frequencies.div_(linear->factor);
   } else if (const auto* llama3 = std::get_if<Llama3Scaling>(&config.scaling)) {
     scale_frequencies(frequencies, *llama3);
   } else if (const auto* yarn = std::get_if<YarnScaling>(&config.scaling)) {
-    scale_frequencies(frequencies, *yarn, config.theta, head_size);
+    scale_frequencies(frequencies, *yarn, config.theta, rotated);
+  } else if (const auto* longrope = std::get_if<LongRopeScaling>(&config.scaling)) {
+    scale_frequencies(frequencies, *longrope, longest_text);
   }
   return frequencies;
+}
+
+void RopeCache::set_longest_text(int64_t tokens) {
+  longest_text_ = tokens;
+  tables_ = {};
 }
 
 sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device) {
@@ -92,7 +138,7 @@ sherd::ops::RotaryTables RopeCache::tables(int64_t positions, at::Device device)
       made = std::max(positions, 2 * tables_.cosine.size(0));  // all before take no more than it
     }
     tables_ = sherd::ops::rotary_tables(
-        sherd::to_device(rope_frequencies(config_, head_size_), device), made);
+        sherd::to_device(rope_frequencies(config_, head_size_, longest_text_), device), made);
     if (const double factor = config_.attention_factor(); factor != 1) {
       tables_.cosine.mul_(factor);
       tables_.sine.mul_(factor);

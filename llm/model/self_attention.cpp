@@ -1,8 +1,10 @@
 #include "llm/model/self_attention.h"
 
-#include <memory>
+#include <cmath>
 #include <utility>
-#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/unsafe_split_with_sizes.h>
 
 #include "ops/linear.h"
 #include "ops/swiglu_linear.h"
@@ -20,58 +22,103 @@ at::Tensor split_heads(const at::Tensor& packed, int64_t head_size) {
 RotaryAttention::RotaryAttention(const DecoderConfig& config, int64_t layer)
     : layer_(layer),
       head_size_(config.head_size),
-      is_rotary_(!config.layers_without_rope.contains(layer)) {
-  const double std = config.initializer_range;
-  const int64_t queries = config.heads * head_size_, keys = config.key_heads * head_size_;
-  const bool bias = config.query_key_value_bias;
-  // Side by side in registration order, so that one product can serve them.
-  q_proj_ = register_module("q_proj", Projection(config.hidden_size, queries, std, bias));
-  k_proj_ = register_module("k_proj", Projection(config.hidden_size, keys, std, bias));
-  v_proj_ = register_module("v_proj", Projection(config.hidden_size, keys, std, bias));
-  o_proj_ = register_module("o_proj", Projection(queries, config.hidden_size, std));
-  if (config.head_norm == HeadNorm::PerHead) {
-    q_norm_ =
-        register_module("q_norm", std::make_shared<RmsNormImpl>(head_size_, config.norm_epsilon));
-    k_norm_ =
-        register_module("k_norm", std::make_shared<RmsNormImpl>(head_size_, config.norm_epsilon));
+      is_rotary_(!config.layers_without_rope.contains(layer)),
+      head_norm_(config.head_norm),
+      widths_({config.heads * head_size_, config.key_heads * head_size_,
+               config.key_heads * head_size_}) {
+  if (config.score_scale != 0) {
+    query_scale_ = config.score_scale * std::sqrt(static_cast<double>(head_size_));
   }
+  add_projections(config);
+  add_norms(config);
 }
 
-at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Context& context) const {
+void RotaryAttention::add_projections(const DecoderConfig& config) {
+  const double std = config.initializer_range;
+  const bool bias = config.query_key_value_bias;
+  const auto add = [&](const char* name, int64_t outputs) {
+    return register_module(name, Projection(config.hidden_size, outputs, std, bias));
+  };
+  if (config.fused_projections) {
+    qkv_proj_ = add("qkv_proj", widths_[0] + widths_[1] + widths_[2]);
+  } else {
+    // Side by side in registration order, so that one product can serve them.
+    q_proj_ = add("q_proj", widths_[0]);
+    k_proj_ = add("k_proj", widths_[1]);
+    v_proj_ = add("v_proj", widths_[2]);
+  }
+  o_proj_ = register_module("o_proj", Projection(widths_[0], config.hidden_size, std));
+}
+
+void RotaryAttention::add_norms(const DecoderConfig& config) {
+  if (head_norm_ == HeadNorm::None) {
+    return;
+  }
+  const auto add = [&](const char* name, int64_t width) {
+    const int64_t normalised = head_norm_ == HeadNorm::PerHead ? head_size_ : width;
+    return register_module(
+        name, std::make_shared<RmsNormImpl>(normalised, config.norm_epsilon, config.norm_gain));
+  };
+  q_norm_ = add("q_norm", widths_[0]);
+  k_norm_ = add("k_norm", widths_[1]);
+}
+
+std::vector<at::Tensor> RotaryAttention::project(const at::Tensor& normalised_TD) const {
+  if (qkv_proj_) {
+    return at::unsafe_split_with_sizes(qkv_proj_->after_norm(normalised_TD), widths_, 1);
+  }
   std::vector<at::Tensor> biases;
   if (q_proj_->bias.defined()) {
     biases = {q_proj_->bias, k_proj_->bias, v_proj_->bias};
   }
-  auto parts = sherd::ops::linears_after_norm(
+  return sherd::ops::linears_after_norm(
       normalised_TD, {q_proj_->weight, k_proj_->weight, v_proj_->weight}, biases);
-  const auto take_heads = [&](size_t part) {
-    return split_heads(std::exchange(parts[part], at::Tensor()), head_size_);
-  };
-  const auto with_norm_and_position = [&](at::Tensor heads, const auto& norm) {
-    if (norm) {
-      heads = norm->forward(heads);
-    }
-    return is_rotary_ ? with_position(heads, context) : heads;
-  };
-  const at::Tensor query = with_norm_and_position(take_heads(0), q_norm_);
-  const at::Tensor key = with_norm_and_position(take_heads(1), k_norm_);
+}
+
+at::Tensor RotaryAttention::finished_heads(const at::Tensor& packed,
+                                           const std::shared_ptr<RmsNormImpl>& norm,
+                                           const Context& context) const {
+  at::Tensor heads =
+      split_heads(head_norm_ == HeadNorm::Whole ? norm->forward(packed) : packed, head_size_);
+  if (head_norm_ == HeadNorm::PerHead) {
+    heads = norm->forward(heads);
+  }
+  return is_rotary_ ? with_position(heads, context) : heads;
+}
+
+at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Context& context) const {
+  auto parts = project(normalised_TD);
+  const auto take = [&](size_t part) { return std::exchange(parts[part], at::Tensor()); };
+  at::Tensor query = finished_heads(take(0), q_norm_, context);
+  if (query_scale_ != 1) {
+    query = query * query_scale_;
+  }
+  const at::Tensor key = finished_heads(take(1), k_norm_, context);
   // Columns of one matrix with the two, which attention would keep for it: a copy is smaller.
-  const at::Tensor value = take_heads(2).contiguous();
+  const at::Tensor value = split_heads(take(2), head_size_).contiguous();
   return o_proj_->forward(attend(query, key, value, context, layer_));
 }
 
-GatedMlp::GatedMlp(const DecoderConfig& config) {
+GatedMlp::GatedMlp(const DecoderConfig& config) : is_gelu_(config.gelu_gate) {
   const int64_t width = config.hidden_size, inner = config.feed_forward_size;
   const double std = config.initializer_range;
-  gate_proj_ = register_module("gate_proj", Projection(width, inner, std));
-  up_proj_ = register_module("up_proj", Projection(width, inner, std));
+  if (config.fused_projections) {
+    gate_up_proj_ = register_module("gate_up_proj", Projection(width, 2 * inner, std));
+  } else {
+    gate_proj_ = register_module("gate_proj", Projection(width, inner, std));
+    up_proj_ = register_module("up_proj", Projection(width, inner, std));
+  }
   down_proj_ = register_module("down_proj", Projection(inner, width, std));
 }
 
 at::Tensor GatedMlp::forward(const at::Tensor& normalised_TD) const {
+  const int64_t inner = down_proj_->weight.size(1);
   const auto parts =
-      sherd::ops::linears_after_norm(normalised_TD, {gate_proj_->weight, up_proj_->weight});
-  return sherd::ops::swiglu_linear(parts[0], parts[1], down_proj_->weight);
+      gate_up_proj_
+          ? at::unsafe_split_with_sizes(gate_up_proj_->after_norm(normalised_TD), {inner, inner}, 1)
+          : sherd::ops::linears_after_norm(normalised_TD, {gate_proj_->weight, up_proj_->weight});
+  return is_gelu_ ? sherd::ops::geglu_linear(parts[0], parts[1], down_proj_->weight)
+                  : sherd::ops::swiglu_linear(parts[0], parts[1], down_proj_->weight);
 }
 
 }  // namespace llm::model

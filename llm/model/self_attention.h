@@ -3,6 +3,8 @@
 // queries, and a gated feed-forward part. Names of parameters are those of Hugging Face's Llama.
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -14,8 +16,8 @@
 
 namespace llm::model {
 
-/// Self-attention: q_proj, k_proj and v_proj, with or without biases; norms of each head, q_norm
-/// and k_norm; rotary positions, but not in every layer; o_proj.
+/// Self-attention: q_proj, k_proj and v_proj, with or without biases, or one qkv_proj; norms of
+/// each head or of all, q_norm and k_norm; rotary positions, but not in every layer; o_proj.
 class RotaryAttention : public AttentionImpl {
  public:
   RotaryAttention(const DecoderConfig& config, int64_t layer);
@@ -23,20 +25,36 @@ class RotaryAttention : public AttentionImpl {
                                    const Context& context) const override;
 
  private:
+  void add_projections(const DecoderConfig& config);
+  void add_norms(const DecoderConfig& config);
+  // Queries, keys and values -> [T, N × H], [T, K × H], [T, K × H]
+  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& normalised_TD) const;
+  // Of queries or of keys -> [T, N, H]
+  [[nodiscard]] at::Tensor finished_heads(const at::Tensor& packed,
+                                          const std::shared_ptr<RmsNormImpl>& norm,
+                                          const Context& context) const;
+
   int64_t layer_;
   int64_t head_size_;
   bool is_rotary_;
+  HeadNorm head_norm_;
+  double query_scale_ = 1;
+  std::vector<int64_t> widths_;   // of queries, keys and values
+  Projection qkv_proj_{nullptr};  // null where the three are apart
   Projection q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
   std::shared_ptr<RmsNormImpl> q_norm_, k_norm_;  // null: none
 };
 
-/// down(silu(gate(x)) × up(x)): gate_proj, up_proj and down_proj, without biases.
+/// down(act(gate(x)) × up(x)), act being SiLU or GELU in its tanh form: gate_proj and up_proj, or
+/// one gate_up_proj; down_proj. Without biases.
 class GatedMlp : public FeedForwardImpl {
  public:
   explicit GatedMlp(const DecoderConfig& config);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD) const override;
 
  private:
+  bool is_gelu_;
+  Projection gate_up_proj_{nullptr};  // null where the two are apart
   Projection gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
 };
 

@@ -74,16 +74,16 @@ Calls linear_backward(const Arguments& arguments) {
 }
 
 // Between gate and up and the product's input are as many values.
-Calls swiglu_linear(const Arguments& arguments) {
+Calls gated_linear(const Arguments& arguments) {
   const Sizes sizes = sizes_of(arguments);
   return {over(Kernel::SwiGlu, 3 * sizes.rows * sizes.inputs, sizes.element),
           sizes.product(Kernel::Product)};
 }
 
-Calls swiglu_linear_backward(const Arguments& arguments) {
+Calls gated_linear_backward(const Arguments& arguments) {
   const Sizes sizes = sizes_of(arguments);
   const double values = sizes.rows * sizes.inputs;
-  const bool in_one = is_swiglu_backward_in_one("swiglu_linear_backward", arguments);
+  const bool in_one = is_gate_backward_in_one(arguments);
   Calls calls = {over(Kernel::SwiGluBackward, (in_one ? 6 : 5) * values, sizes.element)};
   if (!in_one) {
     calls.push_back(over(Kernel::SwiGlu, 3 * values, sizes.element));
@@ -155,11 +155,11 @@ Calls kernels_of(std::string_view name, Arguments arguments) {
   if (name == "linear_backward") {
     return linear_backward(arguments);
   }
-  if (name == "swiglu_linear") {
-    return swiglu_linear(arguments);
+  if (name == "swiglu_linear" || name == "geglu_linear") {
+    return gated_linear(arguments);
   }
-  if (name == "swiglu_linear_backward") {
-    return swiglu_linear_backward(arguments);
+  if (name == "swiglu_linear_backward" || name == "geglu_linear_backward") {
+    return gated_linear_backward(arguments);
   }
   if (name == "linear_cross_entropy" || name == "linear_cross_entropy_backward") {
     const bool is_backward = name == "linear_cross_entropy_backward";

@@ -1,15 +1,20 @@
 #include "llm/plan/model_flops.h"
 
+#include <set>
 #include <string>
 
 namespace llm::plan {
 
 std::vector<at::Tensor> linear_weights(const model::CausalLmImpl& model) {
-  const std::string embedding = model.embedding_name();
+  std::set<std::string> tables = {"lm_head.weight"};
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (dynamic_cast<const model::TokenEmbeddingImpl*>(item.value().get()) != nullptr) {
+      tables.insert(item.key() + ".weight");
+    }
+  }
   std::vector<at::Tensor> weights;
   for (const auto& item : model.named_parameters()) {
-    const bool is_table = item.key() == embedding || item.key().starts_with("lm_head");
-    if (item.value().dim() == 2 && !is_table) {
+    if (item.value().dim() == 2 && !tables.contains(item.key())) {
       weights.push_back(item.value());
     }
   }

@@ -34,8 +34,11 @@ constexpr std::array<Passes, 10> kOfInput = {{{"rms_norm", 3},
 // Over what a product has for each row and column of its weight: what SwiGLU makes of gate and up,
 // which backward makes again, by itself or as it goes; the logits, which become their gradient in
 // place.
-constexpr std::array<Passes, 2> kOfInputs = {{{"swiglu_linear", 3}, {"swiglu_linear_backward", 8}}};
-constexpr double kSwigluBackwardInOne = 6;
+constexpr std::array<Passes, 4> kOfInputs = {{{"swiglu_linear", 3},
+                                              {"swiglu_linear_backward", 8},
+                                              {"geglu_linear", 3},
+                                              {"geglu_linear_backward", 8}}};
+constexpr double kGateBackwardInOne = 6;
 constexpr std::array<Passes, 3> kOfOutputs = {{{"linear_cross_entropy", 2},
                                                {"linear_cross_entropy_backward", 3},
                                                {"chunked_linear_cross_entropy", 5}}};
@@ -109,8 +112,8 @@ double native_bytes(const PlannedRun& run) {
 
 }  // namespace
 
-bool is_swiglu_backward_in_one(std::string_view name, Arguments arguments) {
-  return name == "swiglu_linear_backward" && arguments.size() > 2 && arguments[2].toInt() != 0;
+bool is_gate_backward_in_one(Arguments arguments) {
+  return arguments.size() > 2 && arguments[2].isInt() && arguments[2].toInt() != 0;
 }
 
 double moved_bytes(std::string_view name, Arguments arguments) {
@@ -126,7 +129,7 @@ double moved_bytes(std::string_view name, Arguments arguments) {
     return passes * argument_bytes(arguments[0]);
   }
   if (const double passes = passes_of(kOfInputs, name); passes > 0) {
-    return (is_swiglu_backward_in_one(name, arguments) ? kSwigluBackwardInOne : passes) *
+    return (is_gate_backward_in_one(arguments) ? kGateBackwardInOne : passes) *
            bytes_beside_product(arguments, 1);
   }
   if (const double passes = passes_of(kOfOutputs, name); passes > 0) {

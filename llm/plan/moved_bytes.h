@@ -15,10 +15,9 @@ namespace llm::plan {
 /// memory anew moves nothing.
 [[nodiscard]] double moved_bytes(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
 
-/// Whether backward of SwiGLU's product makes the product in the pass that makes the gradients
-/// (ops::Backend::swiglu_backward_with_product).
-[[nodiscard]] bool is_swiglu_backward_in_one(std::string_view name,
-                                             c10::ArrayRef<const c10::IValue> arguments);
+/// Whether a call of swiglu_linear_backward or geglu_linear_backward makes the gated product in the
+/// pass that makes the gradients (ops::Backend::swiglu_backward_with_product).
+[[nodiscard]] bool is_gate_backward_in_one(c10::ArrayRef<const c10::IValue> arguments);
 
 /// What AdamW reads and writes of a parameter in one pass: master, moments, gradient, and the
 /// rounded copy that travels.

@@ -26,8 +26,8 @@ constexpr std::string_view kBackward = "_backward";
 constexpr std::string_view kAttention = "attention";
 constexpr std::string_view kChunkedLoss = "chunked_linear_cross_entropy";
 constexpr std::array<std::string_view, 2> kContainers = {"forward", "backward"};
-constexpr std::array<std::string_view, 4> kProducts = {"linear", "inference_linear",
-                                                       "swiglu_linear", "linear_cross_entropy"};
+constexpr std::array<std::string_view, 5> kProducts = {
+    "linear", "inference_linear", "swiglu_linear", "geglu_linear", "linear_cross_entropy"};
 
 double bytes_of(const Arguments& arguments) {
   double bytes = 0;

@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "files/system_text.h"
+#include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"
@@ -45,6 +46,8 @@ void set_up(sherd::Sharded<model::CausalLm>& model, const config::RunConfig& con
             const sherd::ShardOptions& options) {
   set_loss_chunk(model, options, {config.memory.loss_chunk_tokens, config.memory.loss_chunk_bytes});
   model.module()->set_attention_kernel(attention_of(config.device.attention));
+  model.module()->set_longest_text(
+      inputs::sample_length(config.data.max_length.value_or(0), model.module()->context_length()));
 }
 
 }  // namespace
@@ -102,6 +105,13 @@ ModelShape model_shape(const std::string& folder, const io::IgnoredFields& ignor
     parameters += parameter.numel();
   }
   return {std::move(config), std::move(shapes), parameters};
+}
+
+std::string rope_remark(const ModelShape& shape, std::int64_t max_length) {
+  const auto& rope = shape.config.shape.rope;
+  return rope ? model::longrope_remark(
+                    *rope, inputs::sample_length(max_length, shape.shapes->context_length()))
+              : "";
 }
 
 sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, const ModelShape& shape,

@@ -30,6 +30,10 @@ struct ModelShape {
 [[nodiscard]] ModelShape model_shape(const std::string& folder,
                                      const io::IgnoredFields& ignored = {});
 
+/// For people: which factors rotary positions take in a run whose texts have at most `max_length`
+/// tokens (0: the model's context). Empty where the texts' length does not matter.
+[[nodiscard]] std::string rope_remark(const ModelShape& shape, std::int64_t max_length);
+
 /// The run's model in shards: the folder's weights, or random ones. Collective. Memory: the shards.
 /// Throws sherd::Error as `load_sharded`.
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config,

@@ -50,8 +50,23 @@ void add_scaling(Settings& values, const model::YarnScaling& scaling) {
                       fmt::format("{}", original));
 }
 
+void add_scaling(Settings& values, const model::LongRopeScaling& scaling) {
+  const auto& [short_factors, long_factors, attention_factor, original] = scaling;
+  values.emplace_back("config.json: rope_type", "longrope");
+  values.emplace_back("config.json: rope short_factor",
+                      fmt::format("{}", fmt::join(short_factors, ", ")));
+  values.emplace_back("config.json: rope long_factor",
+                      fmt::format("{}", fmt::join(long_factors, ", ")));
+  values.emplace_back("config.json: rope attention_factor", fmt::format("{}", attention_factor));
+  values.emplace_back("config.json: rope original_max_position_embeddings",
+                      fmt::format("{}", original));
+}
+
 void add_rope(Settings& values, const model::RopeConfig& rope) {
-  const auto& [theta, scaling] = rope;
+  const auto& [theta, scaling, rotated_share] = rope;
+  if (rotated_share != 1) {
+    values.emplace_back("config.json: partial_rotary_factor", fmt::format("{}", rotated_share));
+  }
   values.emplace_back("config.json: rope_theta", fmt::format("{}", theta));
   std::visit([&](const auto& kind) { add_scaling(values, kind); }, scaling);
 }
@@ -60,12 +75,19 @@ void add_rope(Settings& values, const model::RopeConfig& rope) {
 void add_shape(Settings& values, const model::DecoderConfig& shape) {
   const auto& [hidden_size, feed_forward_size, layers, heads, key_heads, head_size, vocab_size,
                context_length, norm_epsilon, initializer_range, tied_embedding, rope,
-               layers_without_rope, query_key_value_bias, head_norm, residual_is_normalised] =
-      shape;
+               layers_without_rope, query_key_value_bias, head_norm, norm_placement, norm_gain,
+               fused_projections, gelu_gate, score_scale, embedding_scale, residual_scale, logits,
+               learned_positions, residual_is_normalised] = shape;
   static_cast<void>(initializer_range);  // of weights that are not loaded
   // The names of parameters tell.
   static_cast<void>(query_key_value_bias);
   static_cast<void>(head_norm);
+  static_cast<void>(norm_placement);
+  static_cast<void>(fused_projections);
+  static_cast<void>(learned_positions);
+  // The family decides.
+  static_cast<void>(norm_gain);
+  static_cast<void>(gelu_gate);
   const auto add = [&](const char* field, const auto& value) {
     values.emplace_back(std::string("config.json: ") + field, fmt::format("{}", value));
   };
@@ -80,6 +102,16 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   add("epsilon of norms", norm_epsilon);
   add("tie_word_embeddings", tied_embedding);
   add("apply_residual_connection_post_layernorm", residual_is_normalised);
+  const auto add_unless = [&](double neutral, const char* field, double value) {
+    if (value != neutral) {
+      add(field, value);
+    }
+  };
+  add_unless(1, "scale of embeddings", embedding_scale);
+  add_unless(1, "residual_multiplier", residual_scale);
+  add_unless(0, "scale of scores", score_scale);
+  add_unless(1, "logits_scaling", logits.divisor);
+  add_unless(0, "final_logit_softcapping", logits.cap.value_or(0));
   if (rope) {
     add_rope(values, *rope);
   }

@@ -89,6 +89,10 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
   auto shape = setup::read_on_all_ranks(
       world, [&] { return setup::model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
+  if (const auto remark = setup::rope_remark(shape, resolved.data.max_length.value_or(0));
+      !remark.empty()) {
+    say(remark);
+  }
   inputs::RunData data = setup::load_run_data(resolved, tokenizer, shape, world, say, progress);
   config::RunConfig config = track::with_progress(progress, "planning the micro-batch", [&] {
     return with_micro_batch(inputs::with_formats(resolved, data), shape, data, world, say);

@@ -1,4 +1,4 @@
-// SwiGLU, GELU with a bias, and rotation of heads, of tensors.
+// SwiGLU, GeGLU, GELU with a bias, and rotation of heads, of tensors.
 
 #include <algorithm>
 
@@ -20,21 +20,24 @@ void for_parts(int64_t numel, const F& f) {
            [&](int64_t begin, int64_t end) { f(begin * kRow, std::min(end * kRow, numel)); });
 }
 
-at::Tensor swiglu(const at::Tensor& any_gate, const at::Tensor& any_up) {
+// `loop_of`: the loop for swiglu or geglu of a Kernels<T>.
+template <class Loop>
+at::Tensor gated(const at::Tensor& any_gate, const at::Tensor& any_up, const Loop& loop_of) {
   const at::Tensor gate = any_gate.contiguous(), up = any_up.contiguous();
   at::Tensor output = at::empty(gate.sizes(), gate.options());
   with_dtype(gate, [&](auto type) {
     using T = decltype(type);
     for_parts(gate.numel(), [&](int64_t begin, int64_t end) {
-      kernels<T>().swiglu(data<T>(gate) + begin, data<T>(up) + begin,
-                          mutable_data<T>(output) + begin, end - begin);
+      loop_of(kernels<T>())(data<T>(gate) + begin, data<T>(up) + begin,
+                            mutable_data<T>(output) + begin, end - begin);
     });
   });
   return output;
 }
 
-SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& any_gate,
-                                const at::Tensor& any_up) {
+template <class Loop>
+SwiGluGradients gated_backward(const at::Tensor& grad_output, const at::Tensor& any_gate,
+                               const at::Tensor& any_up, const Loop& loop_of) {
   const at::Tensor grad = grad_output.contiguous();
   const at::Tensor gate = any_gate.contiguous(), up = any_up.contiguous();
   SwiGluGradients result{at::empty(gate.sizes(), gate.options()),
@@ -42,12 +45,32 @@ SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor&
   with_dtype(gate, [&](auto type) {
     using T = decltype(type);
     for_parts(gate.numel(), [&](int64_t begin, int64_t end) {
-      kernels<T>().swiglu_backward(data<T>(grad) + begin, data<T>(gate) + begin,
-                                   data<T>(up) + begin, mutable_data<T>(result.gate) + begin,
-                                   mutable_data<T>(result.up) + begin, end - begin);
+      loop_of(kernels<T>())(data<T>(grad) + begin, data<T>(gate) + begin, data<T>(up) + begin,
+                            mutable_data<T>(result.gate) + begin,
+                            mutable_data<T>(result.up) + begin, end - begin);
     });
   });
   return result;
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return gated(gate, up, [](const auto& kernels) { return kernels.swiglu; });
+}
+
+SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                                const at::Tensor& up) {
+  return gated_backward(grad_output, gate, up,
+                        [](const auto& kernels) { return kernels.swiglu_backward; });
+}
+
+at::Tensor geglu(const at::Tensor& gate, const at::Tensor& up) {
+  return gated(gate, up, [](const auto& kernels) { return kernels.geglu; });
+}
+
+SwiGluGradients geglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                               const at::Tensor& up) {
+  return gated_backward(grad_output, gate, up,
+                        [](const auto& kernels) { return kernels.geglu_backward; });
 }
 
 at::Tensor bias_gelu(const at::Tensor& input, const at::Tensor& bias) {
@@ -119,6 +142,8 @@ at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::
 void add_activations(Backend& backend) {
   backend.swiglu = &swiglu;
   backend.swiglu_backward = &swiglu_backward;
+  backend.geglu = &geglu;
+  backend.geglu_backward = &geglu_backward;
   backend.bias_gelu = &bias_gelu;
   backend.bias_gelu_backward = &bias_gelu_backward;
   backend.rotary = &rotary;

@@ -43,10 +43,19 @@ void cross_entropy_backward(at::Tensor& logits_RV, const at::Tensor& targets_R,
   const at::Tensor targets = targets_R.contiguous();
   with_dtype(logits_RV, [&](auto type) {
     using T = decltype(type);
-    const auto factor = scale.item<float>();
-    for_rows(logits_RV.size(0), columns, [&](int64_t begin, int64_t end) {
+    const auto rows_by = [&](float factor, int64_t begin, int64_t end) {
       kernels<T>().cross_entropy_backward(mutable_data<T>(logits_RV), data<int64_t>(targets),
                                           data<float>(log_sums_R), factor, columns, begin, end);
+    };
+    const at::Tensor scales = scale.contiguous();
+    const float* factors = data<float>(scales);
+    for_rows(logits_RV.size(0), columns, [&](int64_t begin, int64_t end) {
+      if (scales.dim() == 0) {
+        return rows_by(*factors, begin, end);
+      }
+      for (int64_t row = begin; row < end; ++row) {
+        rows_by(factors[row], row, row + 1);
+      }
     });
   });
 }

@@ -12,6 +12,7 @@
 #include <c10/util/Half.h>
 
 #include "ops/cpu/isa.h"
+#include "ops/rms_gain.h"
 
 namespace sherd::ops::cpu {
 
@@ -151,14 +152,14 @@ struct Kernels {
   /// out [rows, outputs] = input · weightᵀ + bias, of the outputs from `begin` to `end`.
   void (*few_rows_product)(const FewRows<T>& of, T* out, int64_t begin, int64_t end);
 
-  /// out = round(x ÷ rms) × weight; inverse_rms [rows]. x is the terms' sum.
-  void (*rms_norm)(const NormTerms<T>& terms, const T* weight, float epsilon, T* out,
+  /// out = x ÷ rms with the weight applied as `gain` says; inverse_rms [rows]. x is the terms' sum.
+  void (*rms_norm)(RmsGain gain, const NormTerms<T>& terms, const T* weight, float epsilon, T* out,
                    float* inverse_rms, int64_t width, int64_t begin, int64_t end);
   /// grad_x = what comes through the norm, + grad_sum where it is not null. Adds to grad_weight_sum
   /// [width] in fp32 where it is not null.
-  void (*rms_norm_backward)(const T* grad_out, const T* grad_sum, const T* x, const T* weight,
-                            const float* inverse_rms, T* grad_x, float* grad_weight_sum,
-                            int64_t width, int64_t begin, int64_t end);
+  void (*rms_norm_backward)(RmsGain gain, const T* grad_out, const T* grad_sum, const T* x,
+                            const T* weight, const float* inverse_rms, T* grad_x,
+                            float* grad_weight_sum, int64_t width, int64_t begin, int64_t end);
 
   /// out = (x − mean) ÷ deviation × weight + bias; statistics [rows × 2]: mean and 1 ÷ deviation.
   void (*layer_norm)(const NormTerms<T>& terms, const T* weight, const T* bias, float epsilon,
@@ -172,6 +173,11 @@ struct Kernels {
   void (*swiglu)(const T* gate, const T* up, T* out, int64_t numel);
   void (*swiglu_backward)(const T* grad_out, const T* gate, const T* up, T* grad_gate, T* grad_up,
                           int64_t numel);
+
+  /// The same with gelu in the form with tanh.
+  void (*geglu)(const T* gate, const T* up, T* out, int64_t numel);
+  void (*geglu_backward)(const T* grad_out, const T* gate, const T* up, T* grad_gate, T* grad_up,
+                         int64_t numel);
 
   /// out = gelu(input + bias), in the form with tanh.
   void (*bias_gelu)(const T* input, const T* bias, T* out, int64_t width, int64_t begin,

@@ -28,8 +28,9 @@ NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
                                 mutable_data<T>(out.normalised),
                                 mutable_data<float>(out.statistics), width, begin, end);
       } else {
-        kernels<T>().rms_norm(terms, data<T>(of.weight), epsilon, mutable_data<T>(out.normalised),
-                              mutable_data<float>(out.statistics), width, begin, end);
+        kernels<T>().rms_norm(of.gain, terms, data<T>(of.weight), epsilon,
+                              mutable_data<T>(out.normalised), mutable_data<float>(out.statistics),
+                              width, begin, end);
       }
     });
   });
@@ -51,10 +52,10 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                          mutable_data<T>(result.sum), of_weight.of_thread(),
                                          of_bias.of_thread(), width, begin, end);
       } else {
-        kernels<T>().rms_norm_backward(data<T>(gradients.normalised), data<T>(gradients.sum),
-                                       data<T>(sum), data<T>(of.weight), data<float>(statistics),
-                                       mutable_data<T>(result.sum), of_weight.of_thread(), width,
-                                       begin, end);
+        kernels<T>().rms_norm_backward(of.gain, data<T>(gradients.normalised),
+                                       data<T>(gradients.sum), data<T>(sum), data<T>(of.weight),
+                                       data<float>(statistics), mutable_data<T>(result.sum),
+                                       of_weight.of_thread(), width, begin, end);
       }
     });
   });

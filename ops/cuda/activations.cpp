@@ -121,6 +121,19 @@ SwiGluGradients swiglu_backward_with_product(at::Tensor& grad, const at::Tensor&
   return gradients;
 }
 
+constexpr const char* kOnlySilu = "the kernel for gates computes silu, not gelu";
+
+at::Tensor geglu(const at::Tensor& gate, const at::Tensor& up) {
+  note_plain_use("geglu", kOnlySilu);
+  return plain_backend().geglu(gate, up);
+}
+
+SwiGluGradients geglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                               const at::Tensor& up) {
+  note_plain_use("geglu_backward", kOnlySilu);
+  return plain_backend().geglu_backward(grad_output, gate, up);
+}
+
 bool serves_bias_gelu(at::TensorList tensors, const at::Tensor& bias) {
   return are_packed(tensors) && are_packed({tensors.front(), bias}) &&
          fits_packs(bias, bias.size(0));
@@ -216,6 +229,8 @@ void add_activations(Backend& backend) {
   backend.swiglu = &swiglu;
   backend.swiglu_backward = &swiglu_backward;
   backend.swiglu_backward_with_product = &swiglu_backward_with_product;
+  backend.geglu = &geglu;
+  backend.geglu_backward = &geglu_backward;
   backend.bias_gelu = &bias_gelu;
   backend.bias_gelu_backward = &bias_gelu_backward;
   backend.rotary = &rotary;

@@ -41,8 +41,10 @@ CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) 
 
 void cross_entropy_backward(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& log_sums, const at::Tensor& scale) {
-  if (!serves(logits)) {
-    note_plain_use("cross_entropy_backward", reason_of(logits, logits.size(1)));
+  if (!serves(logits) || scale.dim() != 0) {
+    note_plain_use("cross_entropy_backward", serves(logits)
+                                                 ? "the kernel has one scale, and not one per row"
+                                                 : reason_of(logits, logits.size(1)));
     plain_backend().cross_entropy_backward(logits, targets, log_sums, scale);
     return;
   }

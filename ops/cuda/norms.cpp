@@ -15,11 +15,15 @@ namespace {
 
 bool serves(at::TensorList rows, const NormParameters& of) {
   const int64_t width = of.weight.size(0);
-  return are_packed(rows) && are_packed({rows.front(), of.weight, of.bias}) &&
-         fits_packs(of.weight, width) && width <= widest_norm(dtype_of(of.weight));
+  return of.gain == RmsGain::Rounded && are_packed(rows) &&
+         are_packed({rows.front(), of.weight, of.bias}) && fits_packs(of.weight, width) &&
+         width <= widest_norm(dtype_of(of.weight));
 }
 
 std::string reason_of_norm(const NormParameters& of) {
+  if (of.gain != RmsGain::Rounded) {
+    return "the kernel rounds before the product with the weight, and this norm after it";
+  }
   const int64_t width = of.weight.size(0);
   const bool is_too_wide = has_kernels(of.weight) && width > widest_norm(dtype_of(of.weight));
   return is_too_wide ? "rows of " + std::to_string(width) + " values are wider than " +

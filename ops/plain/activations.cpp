@@ -1,4 +1,4 @@
-// SwiGLU, GELU with a bias, and rotation of heads.
+// SwiGLU, GeGLU, GELU with a bias, and rotation of heads.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -23,6 +23,16 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
                                 const at::Tensor& up) {
   return {at::silu_backward(grad_output * up, gate), at::silu(gate).mul_(grad_output)};
+}
+
+at::Tensor geglu(const at::Tensor& gate, const at::Tensor& up) {
+  return at::gelu(gate.contiguous(), kTanh).mul_(up);
+}
+
+SwiGluGradients geglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                               const at::Tensor& up) {
+  return {at::gelu_backward(grad_output * up, gate, kTanh),
+          at::gelu(gate, kTanh).mul_(grad_output)};
 }
 
 at::Tensor wide_sum(const at::Tensor& input, const at::Tensor& bias) {
@@ -61,6 +71,8 @@ at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosine, const at::T
 void add_activations(Backend& backend) {
   backend.swiglu = &swiglu;
   backend.swiglu_backward = &swiglu_backward;
+  backend.geglu = &geglu;
+  backend.geglu_backward = &geglu_backward;
   backend.bias_gelu = &bias_gelu;
   backend.bias_gelu_backward = &bias_gelu_backward;
   backend.rotary = &rotary;

@@ -20,7 +20,7 @@ void cross_entropy_backward(at::Tensor& logits, const at::Tensor& targets,
   at::Tensor gradient = (logits.to(log_sums.scalar_type()) - log_sums.unsqueeze(1)).exp_();
   const at::Tensor columns = targets.unsqueeze(1);
   gradient.scatter_add_(1, columns, at::full_like(columns, -1, gradient.options()));
-  logits.copy_(gradient.mul_(scale));
+  logits.copy_(gradient.mul_(scale.dim() == 0 ? scale : scale.unsqueeze(1)));
 }
 
 }  // namespace

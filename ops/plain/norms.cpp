@@ -10,6 +10,21 @@
 namespace sherd::ops::plain {
 namespace {
 
+// x̂ × the weight, rounded to `dtype`.
+at::Tensor with_gain(const at::Tensor& n, const NormParameters& of, c10::ScalarType dtype) {
+  if (of.is_layer_norm()) {
+    return (n * of.weight).add_(of.bias).to(dtype);
+  }
+  switch (of.gain) {
+    case RmsGain::Rounded:
+      return n.to(dtype).mul(of.weight);
+    case RmsGain::Wide:
+      return (n * of.weight).to(dtype);
+    default:
+      return (n * (of.weight.to(n.scalar_type()) + 1)).to(dtype);
+  }
+}
+
 // The statistics are [2, ..., 1]: mean and 1 ÷ deviation.
 NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
   const at::Tensor x = inputs.residual.defined() ? inputs.input + inputs.residual : inputs.input;
@@ -20,9 +35,7 @@ NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
   const at::Tensor centred = wide - mean;
   const at::Tensor inverse = centred.square().mean(-1, /*keepdim=*/true).add_(of.epsilon).rsqrt_();
   const at::Tensor n = centred * inverse;
-  const at::Tensor output =
-      of.is_layer_norm() ? (n * of.weight).add_(of.bias).to(dtype) : n.to(dtype).mul(of.weight);
-  return {x, output, at::stack({mean, inverse})};
+  return {x, with_gain(n, of, dtype), at::stack({mean, inverse})};
 }
 
 at::Tensor sum_of_rows(const at::Tensor& rows) {
@@ -38,13 +51,16 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
   const at::Tensor grad_output = gradients.normalised.to(mean.scalar_type());
   NormInputGradients result;
   if (wanted.weight) {
-    const at::Tensor factor = of.is_layer_norm() ? n : n.to(x.scalar_type());
+    const bool is_rounded = !of.is_layer_norm() && of.gain == RmsGain::Rounded;
+    const at::Tensor factor = is_rounded ? n.to(x.scalar_type()) : n;
     result.weight = sum_of_rows(grad_output * factor);
   }
   if (wanted.bias) {
     result.bias = sum_of_rows(grad_output);
   }
-  at::Tensor grad = grad_output * of.weight;
+  const bool counts_from_one = of.gain == RmsGain::OnePlus;
+  at::Tensor grad =
+      grad_output * (counts_from_one ? of.weight.to(mean.scalar_type()) + 1 : of.weight);
   const at::Tensor projection = (grad * n).mean(-1, /*keepdim=*/true);
   if (of.is_layer_norm()) {
     grad.sub_(grad.mean(-1, /*keepdim=*/true));

@@ -150,14 +150,15 @@ TEST(KernelSets, LayerNorm) {
   });
 }
 
-TEST(KernelSets, RmsNormOfASum) {
-  for_all([](const auto& table, int64_t width, auto type) {
+void check_rms_norm(RmsGain gain) {
+  for_all([gain](const auto& table, int64_t width, auto type) {
     using T = decltype(type);
     const at::Tensor input = random<T>({kRows, width}), residual = random<T>({kRows, width}),
                      weight = random<T>({width}), grad = random<T>({kRows, width}),
                      grad_sum = random<T>({kRows, width});
     const at::Tensor rounded = input + residual;
-    const at::Tensor x = wide(rounded), w = weight.to(at::kDouble);
+    const at::Tensor x = wide(rounded);
+    const at::Tensor w = weight.to(at::kDouble) + (gain == RmsGain::OnePlus ? 1 : 0);
     const at::Tensor normed = x * (x.square().mean(-1, true) + 0.1).rsqrt();
     const at::Tensor expected = normed * w;
     torch::autograd::backward({expected, x}, {grad.to(at::kDouble), grad_sum.to(at::kDouble)});
@@ -165,9 +166,10 @@ TEST(KernelSets, RmsNormOfASum) {
                grad_input = at::empty_like(input);
     at::Tensor inverse_rms = at::zeros({kRows}, at::kFloat);
     at::Tensor grad_weight = at::zeros({width}, at::kFloat);
-    table.rms_norm({data<T>(input), data<T>(residual), mutable_data<T>(sum)}, data<T>(weight), 0.1F,
-                   mutable_data<T>(output), mutable_data<float>(inverse_rms), width, 0, kRows);
-    table.rms_norm_backward(data<T>(grad), data<T>(grad_sum), data<T>(sum), data<T>(weight),
+    table.rms_norm(gain, {data<T>(input), data<T>(residual), mutable_data<T>(sum)}, data<T>(weight),
+                   0.1F, mutable_data<T>(output), mutable_data<float>(inverse_rms), width, 0,
+                   kRows);
+    table.rms_norm_backward(gain, data<T>(grad), data<T>(grad_sum), data<T>(sum), data<T>(weight),
                             data<float>(inverse_rms), mutable_data<T>(grad_input),
                             mutable_data<float>(grad_weight), width, 0, kRows);
     EXPECT_TRUE(sum.equal(rounded));
@@ -175,6 +177,12 @@ TEST(KernelSets, RmsNormOfASum) {
     close<T>(grad_input, x.grad(), "gradient of the sum");
     close_sum<T>(grad_weight, grad * normed, "gradient of the weight");
   });
+}
+
+TEST(KernelSets, RmsNormOfASum) {
+  for (const RmsGain gain : {RmsGain::Rounded, RmsGain::Wide, RmsGain::OnePlus}) {
+    check_rms_norm(gain);
+  }
 }
 
 TEST(KernelSets, BiasGelu) {

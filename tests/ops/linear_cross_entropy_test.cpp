@@ -117,6 +117,30 @@ TEST(LinearCrossEntropy, CountsAllThatEitherWayNeeds) {
   }
 }
 
+// With a divisor, a soft cap and weights of rows, alone and together, in one chunk and in several.
+TEST_P(LinearCrossEntropyTest, AgreesWithMappedLogitsAndRowWeights) {
+  const int64_t rows = 150;
+  const at::Tensor targets = at::randint(kVocabulary, {rows}, at::kLong);
+  const at::Tensor weights = at::randn({rows}, at::kFloat).square();
+  const LogitMap maps[] = {{1.7, {}}, {1, 2.5}, {0.6, 3}};
+  for (const LogitMap& map : maps) {
+    for (const int64_t chunk : {256, 40}) {
+      for (const at::Tensor& of_rows : {at::Tensor(), weights}) {
+        expect_parity(
+            [&](const Tensors& in) {
+              return linear_cross_entropy(in[0], in[1], targets, chunk, map, of_rows);
+            },
+            [&](const Tensors& in) {
+              const at::Tensor losses = at::cross_entropy_loss(
+                  mapped(at::linear(in[0], in[1]), map), targets, {}, at::Reduction::None);
+              return (of_rows.defined() ? losses * of_rows : losses).sum();
+            },
+            random_leaves({{rows, kWidth}, {kVocabulary, kWidth}}, GetParam()));
+      }
+    }
+  }
+}
+
 TEST_P(LinearCrossEntropyTest, IsZeroWithZeroGradientsWithoutRows) {
   Tensors in = random_leaves({{0, kWidth}, {kVocabulary, kWidth}}, GetParam());
   const at::Tensor loss = linear_cross_entropy(in[0], in[1], at::randint(9, {0}, at::kLong));

@@ -9,6 +9,8 @@
 namespace sherd::ops {
 namespace {
 
+using Shapes = std::vector<std::vector<int64_t>>;
+
 class RmsNormTest : public EveryDtype {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, RmsNormTest, dtypes(), dtype_name);
 
@@ -55,6 +57,19 @@ TEST_P(RmsNormTest, OfASumAgreesWhereOneOutputIsNotUsed) {
                 [](const Tensors& in) { return in[0] + in[1] + in[2] * 0; }, leaves);
 }
 
+TEST_P(RmsNormTest, AgreesWithAWeightThatCountsFromOne) {
+  for (const auto& shapes : {Shapes{{9, 7}, {7}}, Shapes{{2, 13, 33}, {33}}}) {
+    expect_parity(
+        [](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5, RmsGain::OnePlus); },
+        [](const Tensors& in) { return plain_rms_norm(in[0], in[1] + 1, 1e-5); },
+        random_leaves(shapes, GetParam()));
+    expect_parity(
+        [](const Tensors& in) { return ops::rms_norm(in[0], in[1], 1e-5, RmsGain::Wide); },
+        [](const Tensors& in) { return plain_rms_norm(in[0], in[1], 1e-5); },
+        random_leaves(shapes, GetParam()));
+  }
+}
+
 TEST(RmsNorm, EpsilonKeepsZeroRowsFinite) {
   const at::Tensor weight = at::full({4}, 1.0, at::kFloat);
   EXPECT_EQ(
@@ -71,6 +86,20 @@ TEST(RmsNorm, RoundsBeforeTheProductWithTheWeight) {
   // A mean whose last bit differs may fall on the other side of a tie; rounding only once would
   // change every fourth value or so.
   EXPECT_LE(unequal.sum().item<int64_t>(), unequal.numel() / 100);
+}
+
+TEST(RmsNorm, RoundsOnceWhereTheWeightIsAppliedInFp32) {
+  const at::Tensor input = at::randn({16, 64}, at::kFloat).to(at::kBFloat16);
+  const at::Tensor weight = at::randn({64}, at::kFloat).to(at::kBFloat16);
+  const at::Tensor wide = input.to(at::kFloat);
+  const at::Tensor normalised = wide * (wide.square().mean(-1, true) + 1e-5).rsqrt();
+  for (const bool one_plus : {false, true}) {
+    const at::Tensor factor = weight.to(at::kFloat) + (one_plus ? 1 : 0);
+    const at::Tensor found =
+        ops::rms_norm(input, weight, 1e-5, one_plus ? RmsGain::OnePlus : RmsGain::Wide);
+    const at::Tensor unequal = found.ne((normalised * factor).to(at::kBFloat16));
+    EXPECT_LE(unequal.sum().item<int64_t>(), unequal.numel() / 100);
+  }
 }
 
 }  // namespace

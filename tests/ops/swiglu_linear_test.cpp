@@ -1,5 +1,6 @@
 #include "ops/swiglu_linear.h"
 
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/silu.h>
 #include <gtest/gtest.h>
@@ -23,6 +24,16 @@ TEST_P(SwiGluLinearTest, AgreesWithThePlainFormula) {
 }
 TEST_P(SwiGluLinearTest, AgreesOnMatrices) {
   check_swiglu_linear({{6, 40}, {6, 40}, {3, 40}}, GetParam());
+}
+TEST_P(SwiGluLinearTest, WithGeluAgreesWithThePlainFormula) {
+  for (const auto& leading : {std::vector<int64_t>{3, 5}, {6}, {0}}) {
+    std::vector<int64_t> rows = leading;
+    rows.push_back(17);
+    expect_parity(
+        [](const Tensors& in) { return geglu_linear(in[0], in[1], in[2]); },
+        [](const Tensors& in) { return at::linear(at::gelu(in[0], "tanh") * in[1], in[2]); },
+        random_leaves({rows, rows, {9, 17}}, GetParam()));
+  }
 }
 TEST_P(SwiGluLinearTest, AgreesWithoutRows) {
   check_swiglu_linear({{0, 17}, {0, 17}, {4, 17}}, GetParam());

@@ -1,4 +1,4 @@
-// SwiGLU, GELU with a bias, and rotation of heads.
+// SwiGLU, GeGLU, GELU with a bias, and rotation of heads.
 
 #include "ops/cpu/loops/rows.h"
 #include "ops/cpu/loops/table.h"
@@ -44,6 +44,33 @@ inline Pair gelu_gate(const Pair& x) {
   return each(u, sigmoid);
 }
 
+// The slope of gelu at x, of which `gate` is gelu_gate().
+inline Pair gelu_slope(const Pair& x, const Pair& gate) {
+  const Pair one = broadcast(1.0F);
+  const Pair inner = fma(x * x, broadcast(3.0F * kTwiceRoot * kCubic), broadcast(kTwiceRoot)) * x;
+  return gate * fma(inner, one - gate, one);
+}
+
+template <class T>
+void geglu(const T* gate, const T* up, T* out, int64_t numel) {
+  for_each_step(numel, [&](int64_t i, int64_t count) {
+    const Pair g = load(gate + i, count);
+    store(out + i, g * gelu_gate(g) * load(up + i, count), count);
+  });
+}
+
+template <class T>
+void geglu_backward(const T* grad_out, const T* gate, const T* up, T* grad_gate, T* grad_up,
+                    int64_t numel) {
+  for_each_step(numel, [&](int64_t i, int64_t count) {
+    const Pair g = load(gate + i, count);
+    const Pair grad = load(grad_out + i, count);
+    const Pair share = gelu_gate(g);
+    store(grad_gate + i, grad * load(up + i, count) * gelu_slope(g, share), count);
+    store(grad_up + i, grad * g * share, count);
+  });
+}
+
 template <class T>
 void bias_gelu(const T* input, const T* bias, T* out, int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
@@ -57,15 +84,10 @@ void bias_gelu(const T* input, const T* bias, T* out, int64_t width, int64_t beg
 template <class T>
 void bias_gelu_backward(const T* grad_out, const T* input, const T* bias, T* grad_input,
                         float* grad_bias_sum, int64_t width, int64_t begin, int64_t end) {
-  const Pair one = broadcast(1.0F);
   for (int64_t r = begin; r < end; ++r) {
     for_each_step(width, [&](int64_t i, int64_t count) {
       const Pair x = load(input + r * width + i, count) + load(bias + i, count);
-      const Pair gate = gelu_gate(x);
-      const Pair inner =
-          fma(x * x, broadcast(3.0F * kTwiceRoot * kCubic), broadcast(kTwiceRoot)) * x;
-      const Pair slope = gate * fma(inner, one - gate, one);
-      const Pair grad = load(grad_out + r * width + i, count) * slope;
+      const Pair grad = load(grad_out + r * width + i, count) * gelu_slope(x, gelu_gate(x));
       store(grad_input + r * width + i, grad, count);
       if (grad_bias_sum != nullptr) {
         store(grad_bias_sum + i, grad + load(grad_bias_sum + i, count), count);
@@ -148,6 +170,8 @@ template <class T>
 void add_activations(Kernels<T>& table) {
   table.swiglu = &swiglu<T>;
   table.swiglu_backward = &swiglu_backward<T>;
+  table.geglu = &geglu<T>;
+  table.geglu_backward = &geglu_backward<T>;
   table.bias_gelu = &bias_gelu<T>;
   table.bias_gelu_backward = &bias_gelu_backward<T>;
   table.add_rows = &add_rows<T>;

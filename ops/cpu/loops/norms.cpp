@@ -1,6 +1,7 @@
 // RMSNorm and LayerNorm over rows.
 
 #include <cmath>
+#include <type_traits>
 
 #include "ops/cpu/loops/rows.h"
 #include "ops/cpu/loops/table.h"
@@ -28,9 +29,41 @@ Pair plus(const Pair& values, const T* more, int64_t at, int64_t count) {
   return more == nullptr ? values : values + load(more + at, count);
 }
 
-template <class T>
-void rms_norm(const NormTerms<T>& terms, const T* weight, float epsilon, T* out, float* inverse_rms,
-              int64_t width, int64_t begin, int64_t end) {
+// Calls `f` with the gain as a constant.
+template <class F>
+void with_gain(RmsGain gain, const F& f) {
+  switch (gain) {
+    case RmsGain::Rounded:
+      return f(std::integral_constant<RmsGain, RmsGain::Rounded>());
+    case RmsGain::Wide:
+      return f(std::integral_constant<RmsGain, RmsGain::Wide>());
+    case RmsGain::OnePlus:
+      return f(std::integral_constant<RmsGain, RmsGain::OnePlus>());
+  }
+}
+
+// What the normalised input is multiplied by.
+template <RmsGain gain, class T>
+Pair factor_of(const T* weight, int64_t i, int64_t count) {
+  const Pair w = load(weight + i, count);
+  if constexpr (gain == RmsGain::OnePlus) {
+    return w + broadcast(1.0F);
+  }
+  return w;
+}
+
+// The normalised input as it is multiplied. `like`: of the dtype that it is rounded to.
+template <RmsGain gain, class T>
+Pair multiplied(const T* like, const Pair& n) {
+  if constexpr (gain == RmsGain::Rounded) {
+    return rounded(like, n);
+  }
+  return n;
+}
+
+template <RmsGain gain, class T>
+void rms_norm_rows(const NormTerms<T>& terms, const T* weight, float epsilon, T* out,
+                   float* inverse_rms, int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* x = row_of(terms, width, r);
     T* y = out + r * width;
@@ -42,16 +75,17 @@ void rms_norm(const NormTerms<T>& terms, const T* weight, float epsilon, T* out,
     const float inverse = 1.0F / std::sqrt(sum(squares) / static_cast<float>(width) + epsilon);
     inverse_rms[r] = inverse;
     for_each_step(width, [&](int64_t i, int64_t count) {
-      store(y + i, rounded(y, load(x + i, count) * Vec(inverse)) * load(weight + i, count), count);
+      const Pair n = multiplied<gain>(y, load(x + i, count) * Vec(inverse));
+      store(y + i, n * factor_of<gain>(weight, i, count), count);
     });
   }
 }
 
 // With n = input ÷ rms and g = gradient × weight: d input = (g − n · mean(g · n)) ÷ rms.
-template <class T>
-void rms_norm_backward(const T* grad_out, const T* grad_sum, const T* input, const T* weight,
-                       const float* inverse_rms, T* grad_input, float* grad_weight_sum,
-                       int64_t width, int64_t begin, int64_t end) {
+template <RmsGain gain, class T>
+void rms_norm_backward_rows(const T* grad_out, const T* grad_sum, const T* input, const T* weight,
+                            const float* inverse_rms, T* grad_input, float* grad_weight_sum,
+                            int64_t width, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     const T* x = input + r * width;
     const T* grad = grad_out + r * width;
@@ -60,19 +94,38 @@ void rms_norm_backward(const T* grad_out, const T* grad_sum, const T* input, con
     for_each_step(width, [&](int64_t i, int64_t count) {
       const Pair n = load(x + i, count) * inverse;
       const Pair g = load(grad + i, count);
-      projection = fma(g * load(weight + i, count), n, projection);
+      projection = fma(g * factor_of<gain>(weight, i, count), n, projection);
       if (grad_weight_sum != nullptr) {
-        store(grad_weight_sum + i, fma(g, rounded(x, n), load(grad_weight_sum + i, count)), count);
+        const Pair sum_so_far = load(grad_weight_sum + i, count);
+        store(grad_weight_sum + i, fma(g, multiplied<gain>(x, n), sum_so_far), count);
       }
     });
     const Pair mean = broadcast(-sum(projection) / static_cast<float>(width));
     for_each_step(width, [&](int64_t i, int64_t count) {
       const Pair n = load(x + i, count) * inverse;
-      const Pair g = load(grad + i, count) * load(weight + i, count);
+      const Pair g = load(grad + i, count) * factor_of<gain>(weight, i, count);
       const Pair through = fma(n, mean, g) * inverse;
       store(grad_input + r * width + i, plus(through, grad_sum, r * width + i, count), count);
     });
   }
+}
+
+template <class T>
+void rms_norm(RmsGain gain, const NormTerms<T>& terms, const T* weight, float epsilon, T* out,
+              float* inverse_rms, int64_t width, int64_t begin, int64_t end) {
+  with_gain(gain, [&](auto constant) {
+    rms_norm_rows<constant()>(terms, weight, epsilon, out, inverse_rms, width, begin, end);
+  });
+}
+
+template <class T>
+void rms_norm_backward(RmsGain gain, const T* grad_out, const T* grad_sum, const T* input,
+                       const T* weight, const float* inverse_rms, T* grad_input,
+                       float* grad_weight_sum, int64_t width, int64_t begin, int64_t end) {
+  with_gain(gain, [&](auto constant) {
+    rms_norm_backward_rows<constant()>(grad_out, grad_sum, input, weight, inverse_rms, grad_input,
+                                       grad_weight_sum, width, begin, end);
+  });
 }
 
 template <class T>

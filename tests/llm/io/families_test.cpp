@@ -7,13 +7,17 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/check/golden.h"
 #include "llm/families/rope_fields.h"
+#include "llm/io/export.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/model/token_batch.h"
 #include "sherd/safetensors.h"
 #include "tests/llm/io/model_folders.h"
 #include "tests/support/test_data.h"
@@ -24,8 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn",   "qwen2",
-                                     "qwen3",        "mistral-nemo", "smollm3"};
+constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2",         "qwen3",
+                                     "mistral-nemo", "smollm3",    "phi3-longrope", "olmo2",
+                                     "granite",      "gpt2"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -54,6 +59,8 @@ TEST_P(Family, ComputesWhatTransformersRecorded) {
   const std::string golden = folder / "golden.safetensors";
   for (const int ranks : {1, 2, 3}) {
     expect_small(check::compare_with_golden(folder, golden, ranks));
+    expect_small(check::compare_with_golden(folder, golden, ranks, {}, c10::DeviceType::CPU,
+                                            /*checkpoints=*/true));
   }
   const TemporaryFolder older;
   copy_older(folder, older / "model");
@@ -80,6 +87,76 @@ TEST_P(Family, DecodesWhatItComputes) {
     }
     scores = model->decode(text.narrow(0, read, 1), sherd::ops::Documents({0, 1}), cache);
   }
+}
+
+// In bf16 no farther from fp32 than transformers' own run, and a fifth.
+TEST_P(Family, RoundsInBf16NoMoreThanTransformers) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  auto model = build_model(read_model_folder_config(folder));
+  load_weights(*model, sherd::SafetensorsFolder(folder));
+  model->to(at::kBFloat16);
+  const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
+  const auto read = [&](const char* name) { return golden.read(*golden.find(name)); };
+  const at::Tensor ids = read("input_ids"), mask = read("attention_mask").ne(0);
+  const model::TokenBatch batch = model::without_padding(ids, ids, mask);
+  const at::Tensor found = model->logits(batch.ids_T, batch.documents).detach().to(at::kFloat);
+  const at::Tensor expected =
+      read("logits").flatten(0, 1).index_select(0, mask.flatten().nonzero().squeeze(1));
+  const double rms = (found - expected).square().mean().sqrt().item<double>();
+  EXPECT_LE(rms, 1.2 * read("bf16.logits_rms").item<double>());
+  EXPECT_GT(rms, 0);
+}
+
+// An export has the names and shapes that the model's own file has, but for what can be derived.
+TEST_P(Family, ExportsTheTensorsThatItRead) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  const auto model = build_model(read_model_folder_config(folder));
+  const sherd::SafetensorsFolder weights(folder);
+  const auto specs = export_specs(*model, at::kFloat);
+  EXPECT_EQ(specs.size(), weights.names().size());
+  for (const auto& spec : specs) {
+    const auto location = weights.find(spec.name);
+    ASSERT_TRUE(location) << spec.name;
+    EXPECT_EQ(location->entry->shape, spec.shape) << spec.name;
+  }
+}
+
+// longrope's other factors: no text of this batch is longer than the original context.
+TEST(Families, LongropeTakesItsShortFactorsForShortTexts) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / "phi3-longrope";
+  expect_small(check::compare_with_golden(folder, folder / "golden.short.safetensors", 2));
+  const HfConfig config = read_model_folder_config(folder);
+  EXPECT_EQ(model::longrope_remark(*config.shape.rope, 24),
+            "rotary positions take longrope's short factors: texts of up to 24 tokens are not "
+            "longer than the 24 of the original context");
+  EXPECT_EQ(model::longrope_remark(*config.shape.rope, 25),
+            "rotary positions take longrope's long factors: texts of up to 25 tokens are longer "
+            "than the 24 of the original context");
+  EXPECT_EQ(model::longrope_remark({}, 25), "");
+}
+
+// The hub's own files of GPT-2 leave the base model's name out, and hold causal masks.
+TEST(Families, Gpt2ReadsTheNamesOfTheHubsFiles) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path families = *sherd::test::extra_data("families");
+  expect_small(check::compare_with_golden(families / "gpt2-hub-names",
+                                          families / "gpt2" / "golden.safetensors", 2));
+}
+
+TEST(Families, Gpt2RefusesTextsBeyondItsPositions) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / "gpt2";
+  auto model = build_model(read_model_folder_config(folder));
+  const at::Tensor ids = at::zeros({51}, at::kLong);
+  EXPECT_THAT(
+      [&] {
+        static_cast<void>(model->logits(ids, sherd::ops::Documents({0, 51})));
+      },
+      testing::ThrowsMessage<c10::Error>(
+          testing::HasSubstr("got a text of 51 tokens, but the model has learned 50 positions")));
 }
 
 // Reads a family's configuration with fields changed; null removes one.
@@ -115,6 +192,39 @@ TEST(Families, AreRefusedWithOneFieldThatChangesTheComputation) {
   expect_refusal("smollm3", {{"use_sliding_window", true}}, "\"use_sliding_window\" true is not");
 }
 
+TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  expect_refusal("olmo2", {{"attention_bias", true}}, "\"attention_bias\" true is not");
+  expect_refusal("olmo2", {{"architectures", {"Olmo2ForTokenClassification"}}},
+                 "only [\"Olmo2ForCausalLM\"]");
+  expect_refusal("olmo2", {{"layer_types", {"sliding_attention", "full_attention"}}},
+                 "\"layer_types\" [");
+  expect_refusal("granite", {{"logits_scaling", 0}}, "\"logits_scaling\" must be a number above 0");
+  expect_refusal("granite", {{"residual_multiplier", "half"}},
+                 "\"residual_multiplier\" must be a number above 0");
+  expect_refusal("granite", {{"num_local_experts", 4}}, "\"num_local_experts\" 4");
+  expect_refusal("phi3", {{"resid_pdrop", 0.1}}, "\"resid_pdrop\" 0.1 is not implemented");
+  expect_refusal("phi3", {{"sliding_window", nullptr}, {"partial_rotary_factor", 1.5}},
+                 "1.5 makes 24 of a head's 16 dimensions");
+  expect_refusal("phi3", {{"sliding_window", nullptr}, {"partial_rotary_factor", 0.2}},
+                 "0.2 makes 3 of a head's 16 dimensions");
+  expect_refusal(
+      "phi3", {{"sliding_window", nullptr}, {"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
+      "\"partial_rotary_factor\" 0.75 contradicts "
+      "\"rope_parameters.partial_rotary_factor\" 0.5");
+  expect_refusal("phi3-longrope", {{"rope_scaling", {{"long_factor", {1, 2}}}}},
+                 "\"rope_scaling.long_factor\" has 2 factors; a head has 6 pairs");
+  expect_refusal("phi3-longrope", {{"rope_scaling", {{"short_factor", nullptr}}}},
+                 "\"rope_scaling.short_factor\" must be a list of numbers");
+  expect_refusal("gpt2", {{"activation_function", "gelu"}},
+                 "\"activation_function\" \"gelu\" is not implemented, only \"gelu_new\"");
+  expect_refusal("gpt2", {{"attn_pdrop", 0.1}}, "\"attn_pdrop\" 0.1 is not implemented, only 0.0");
+  expect_refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}},
+                 "\"scale_attn_by_inverse_layer_idx\" true is not");
+  expect_refusal("gpt2", {{"n_head", 4}}, "\"n_head\" 4 does not divide \"n_embd\" 54");
+  expect_refusal("gpt2", {{"n_ctx", 60}}, "\"n_ctx\" 60 contradicts \"n_positions\" 50");
+}
+
 // Mistral's files without the field mean a window of 4096.
 TEST(Families, MistralWithoutItsWindowsFieldHasOne) {
   SHERD_NEEDS_EXTRA_DATA("families");
@@ -126,14 +236,19 @@ TEST(Families, RotaryPositionsAreThoseOfTransformers) {
   int compared = 0;
   for (const Json& golden : Json::parse(read_all(*sherd::test::extra_data("families/rope.json")))) {
     const std::string name = golden["name"];
-    if (name.starts_with("longrope") || name.starts_with("partial")) {
-      continue;  // refused: RefusesOtherRotarySettings
-    }
+    const bool is_phi3 = golden.contains("original_max_position_embeddings");
     const Json config = {{"rope_parameters", golden["rope_parameters"]}};
-    const model::RopeConfig rope = families::read_rope(families::JsonFields(config, "config.json"),
-                                                       golden["max_position_embeddings"]);
+    const model::RopeConfig rope = families::read_rope(
+        families::JsonFields(config, "config.json"),
+        {.context_length = golden["max_position_embeddings"],
+         .head_size = golden["head_dim"],
+         .is_partial = is_phi3,
+         .original_context =
+             is_phi3 ? golden["original_max_position_embeddings"].get<int64_t>() : 0,
+         .yarn_is_longrope = is_phi3});
     EXPECT_NEAR(rope.attention_factor(), golden["attention_factor"].get<double>(), 1e-12) << name;
-    const at::Tensor frequencies = model::rope_frequencies(rope, golden["head_dim"]);
+    const at::Tensor frequencies =
+        model::rope_frequencies(rope, golden["head_dim"], golden.value("tokens", int64_t{0}));
     const auto expected = golden["inv_freq"].get<std::vector<double>>();
     ASSERT_EQ(frequencies.size(0), static_cast<int64_t>(expected.size())) << name;
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -142,7 +257,7 @@ TEST(Families, RotaryPositionsAreThoseOfTransformers) {
     }
     ++compared;
   }
-  EXPECT_EQ(compared, 12);
+  EXPECT_EQ(compared, 20);
 }
 
 }  // namespace

@@ -177,9 +177,20 @@ TEST(PublishedConfigs, AreRead) {
 }
 
 TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
-  refuses({{"model_type", "phi3"}},
-          "\"model_type\" \"phi3\" is not implemented, only \"llama\", \"qwen2\", \"qwen3\", "
-          "\"mistral\", \"smollm3\" and \"bloom\"");
+  refuses({{"model_type", "falcon"}},
+          "\"model_type\" \"falcon\" is not implemented, only \"llama\", \"qwen2\", \"qwen3\", ");
+  expect_error(
+      [&] {
+        read({{"model_type", "qwen3_moe"}});
+      },
+      sherd::ExitCode::BadData,
+      "\"bloom\". It is a mixture of experts; dense models of the families work");
+  expect_error(
+      [&] {
+        read({{"model_type", "gemma3"}});
+      },
+      sherd::ExitCode::BadData,
+      "\"bloom\". It reads more than text; a folder of its text model alone works");
   refuses({{"attention_bias", true}}, "\"attention_bias\" true is not implemented, only false");
   refuses({{"mlp_bias", true}}, "\"mlp_bias\" true is not implemented, only false");
   refuses({{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not implemented, only null");
@@ -200,9 +211,23 @@ TEST_F(HfConfigTest, RefusesOtherRotarySettings) {
     refuses({{field, {{"rope_type", "dynamic"}, {"factor", 2}}}},
             name +
                 ".rope_type\" \"dynamic\" is not implemented, only \"default\", \"linear\", "
-                "\"llama3\" and \"yarn\"");
+                "\"llama3\", \"yarn\" and \"longrope\"");
     refuses({{field, {{"type", "longrope"}, {"factor", 2}}}},
-            name + ".rope_type\" \"longrope\" is not");
+            name + ".original_max_position_embeddings\" is missing");
+    refuses({{field, {{"type", "longrope"}, {"original_max_position_embeddings", 64}}}},
+            name + ".short_factor\" must be a list of numbers");
+    refuses({{field,
+              {{"type", "longrope"},
+               {"original_max_position_embeddings", 64},
+               {"short_factor", {1, 0}},
+               {"long_factor", {1}}}}},
+            name + ".short_factor\" must hold numbers above 0, found 0");
+    refuses({{field,
+              {{"type", "longrope"},
+               {"original_max_position_embeddings", 64},
+               {"short_factor", {1, 2, 3}},
+               {"long_factor", {1, 2, 3}}}}},
+            name + ".short_factor\" has 3 factors; a head has ");
     refuses({{field, {{"type", "linear"}}}}, name + ".factor\" is missing");
     refuses({{field, {{"type", "linear"}, {"factor", 2}, {"beta_fast", 2}}}},
             name + ".beta_fast\" is not implemented with rope_type \"linear\"");
