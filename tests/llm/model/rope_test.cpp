@@ -38,7 +38,7 @@ TEST(Rope, Llama3ScalingStretchesSlowBlendsMiddleAndKeepsFastFrequencies) {
 }
 
 TEST(Rope, TablesGrowOnDemandAndAgree) {
-  RopeCache cache({}, 8);
+  RopeCache cache({}, 8, 64);
   const at::Tensor first = cache.tables(5, at::kCPU).cosine.clone();
   EXPECT_EQ(cache.tables(40, at::kCPU).sine.size(0), 40);
   EXPECT_TRUE(cache.tables(5, at::kCPU).cosine.equal(first));
