@@ -124,6 +124,9 @@ const Backend& on_meta() {
     like.swiglu = &swiglu;
     like.swiglu_backward = &swiglu_backward;
     like.swiglu_backward_with_product = &swiglu_backward_with_product;
+    like.geglu = &swiglu;
+    like.geglu_backward = &swiglu_backward;
+    like.geglu_backward_with_product = &swiglu_backward_with_product;
     return like;
   }();
   return backend;

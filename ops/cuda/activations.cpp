@@ -45,21 +45,38 @@ std::optional<GateAndUp> gate_and_up_of(const at::Tensor& gate, const at::Tensor
              : std::nullopt;
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+// A gate's kernels, and its operators of the plain back end.
+struct Gate {
+  const char* name;
+  const char* backward_name;
+  decltype(&launch_swiglu) launch;
+  decltype(&launch_swiglu_backward) launch_backward;
+  decltype(Backend::swiglu) Backend::*plain;
+  decltype(Backend::swiglu_backward) Backend::*plain_backward;
+};
+constexpr Gate kSilu = {"swiglu",         "swiglu_backward",
+                        &launch_swiglu,   &launch_swiglu_backward,
+                        &Backend::swiglu, &Backend::swiglu_backward};
+constexpr Gate kGelu = {"geglu",         "geglu_backward",
+                        &launch_geglu,   &launch_geglu_backward,
+                        &Backend::geglu, &Backend::geglu_backward};
+
+template <const Gate& kGate>
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) {
   const auto rows = gate_and_up_of(gate, up);
   if (!rows) {
-    note_plain_use("swiglu", reason_of(gate, gate.size(-1)));
-    return plain_backend().swiglu(gate, up);
+    note_plain_use(kGate.name, reason_of(gate, gate.size(-1)));
+    return (plain_backend().*kGate.plain)(gate, up);
   }
   at::Tensor output = at::empty(gate.sizes(), gate.options());
   on_device_of(gate, [&](StreamHandle stream) {
-    launch_swiglu(dtype_of(gate), stream,
-                  {.gate = data(rows->gate),
-                   .up = data(rows->up),
-                   .out = mutable_data(output),
-                   .numel = gate.numel(),
-                   .width = rows->width,
-                   .stride = rows->stride});
+    kGate.launch(dtype_of(gate), stream,
+                 {.gate = data(rows->gate),
+                  .up = data(rows->up),
+                  .out = mutable_data(output),
+                  .numel = gate.numel(),
+                  .width = rows->width,
+                  .stride = rows->stride});
   });
   return output;
 }
@@ -75,10 +92,11 @@ SwiGluGradients room_for_gradients(const GateAndUp& of) {
 }
 
 // `product`: null, or dense memory of the gradient's size, which may be the gradient's own.
-SwiGluGradients gradients_of(const at::Tensor& grad, const GateAndUp& rows, void* product) {
+SwiGluGradients gradients_of(const Gate& gate, const at::Tensor& grad, const GateAndUp& rows,
+                             void* product) {
   const SwiGluGradients result = room_for_gradients(rows);
   on_device_of(grad, [&](StreamHandle stream) {
-    launch_swiglu_backward(
+    gate.launch_backward(
         dtype_of(grad), stream,
         {.grad = data(grad),
          .gate = data(rows.gate),
@@ -94,44 +112,33 @@ SwiGluGradients gradients_of(const at::Tensor& grad, const GateAndUp& rows, void
   return result;
 }
 
-bool serves_swiglu_backward(const at::Tensor& grad, const std::optional<GateAndUp>& rows) {
+bool serves_gated_backward(const at::Tensor& grad, const std::optional<GateAndUp>& rows) {
   return rows && are_packed({grad}) && grad.scalar_type() == rows->gate.scalar_type();
 }
 
-SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
-                                const at::Tensor& up) {
+template <const Gate& kGate>
+SwiGluGradients gated_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                               const at::Tensor& up) {
   const at::Tensor grad = grad_output.contiguous();
   const auto rows = gate_and_up_of(gate, up);
-  if (!serves_swiglu_backward(grad, rows)) {
-    note_plain_use("swiglu_backward", reason_of(gate, gate.size(-1)));
-    return plain_backend().swiglu_backward(grad, gate, up);
+  if (!serves_gated_backward(grad, rows)) {
+    note_plain_use(kGate.backward_name, reason_of(gate, gate.size(-1)));
+    return (plain_backend().*kGate.plain_backward)(grad, gate, up);
   }
-  return gradients_of(grad, *rows, /*product=*/nullptr);
+  return gradients_of(kGate, grad, *rows, /*product=*/nullptr);
 }
 
-SwiGluGradients swiglu_backward_with_product(at::Tensor& grad, const at::Tensor& gate,
-                                             const at::Tensor& up) {
+template <const Gate& kGate>
+SwiGluGradients gated_backward_with_product(at::Tensor& grad, const at::Tensor& gate,
+                                            const at::Tensor& up) {
   const auto rows = gate_and_up_of(gate, up);
-  if (serves_swiglu_backward(grad, rows)) {
-    return gradients_of(grad, *rows, mutable_data(grad));
+  if (serves_gated_backward(grad, rows)) {
+    return gradients_of(kGate, grad, *rows, mutable_data(grad));
   }
-  note_plain_use("swiglu_backward", reason_of(gate, gate.size(-1)));
-  SwiGluGradients gradients = plain_backend().swiglu_backward(grad, gate, up);
-  grad.copy_(plain_backend().swiglu(gate, up));
+  note_plain_use(kGate.backward_name, reason_of(gate, gate.size(-1)));
+  SwiGluGradients gradients = (plain_backend().*kGate.plain_backward)(grad, gate, up);
+  grad.copy_((plain_backend().*kGate.plain)(gate, up));
   return gradients;
-}
-
-constexpr const char* kOnlySilu = "the kernel for gates computes silu, not gelu";
-
-at::Tensor geglu(const at::Tensor& gate, const at::Tensor& up) {
-  note_plain_use("geglu", kOnlySilu);
-  return plain_backend().geglu(gate, up);
-}
-
-SwiGluGradients geglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
-                               const at::Tensor& up) {
-  note_plain_use("geglu_backward", kOnlySilu);
-  return plain_backend().geglu_backward(grad_output, gate, up);
 }
 
 bool serves_bias_gelu(at::TensorList tensors, const at::Tensor& bias) {
@@ -226,11 +233,12 @@ at::Tensor rotary(const at::Tensor& input, const at::Tensor& cosines, const at::
 }  // namespace
 
 void add_activations(Backend& backend) {
-  backend.swiglu = &swiglu;
-  backend.swiglu_backward = &swiglu_backward;
-  backend.swiglu_backward_with_product = &swiglu_backward_with_product;
-  backend.geglu = &geglu;
-  backend.geglu_backward = &geglu_backward;
+  backend.swiglu = &gated<kSilu>;
+  backend.swiglu_backward = &gated_backward<kSilu>;
+  backend.swiglu_backward_with_product = &gated_backward_with_product<kSilu>;
+  backend.geglu = &gated<kGelu>;
+  backend.geglu_backward = &gated_backward<kGelu>;
+  backend.geglu_backward_with_product = &gated_backward_with_product<kGelu>;
   backend.bias_gelu = &bias_gelu;
   backend.bias_gelu_backward = &bias_gelu_backward;
   backend.rotary = &rotary;

@@ -57,6 +57,8 @@ void launch_norm_backward(Dtype dtype, StreamHandle stream, const NormBackwardRo
 
 void launch_swiglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of);
 void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwardRows<void>& of);
+void launch_geglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of);
+void launch_geglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwardRows<void>& of);
 /// Of `numel` values, a multiple of pack_count().
 void launch_bias_gelu(Dtype dtype, StreamHandle stream, const void* input, const void* bias,
                       void* out, std::int64_t numel, std::int64_t width);

@@ -15,15 +15,11 @@ namespace {
 
 bool serves(at::TensorList rows, const NormParameters& of) {
   const int64_t width = of.weight.size(0);
-  return of.gain == RmsGain::Rounded && are_packed(rows) &&
-         are_packed({rows.front(), of.weight, of.bias}) && fits_packs(of.weight, width) &&
-         width <= widest_norm(dtype_of(of.weight));
+  return are_packed(rows) && are_packed({rows.front(), of.weight, of.bias}) &&
+         fits_packs(of.weight, width) && width <= widest_norm(dtype_of(of.weight));
 }
 
 std::string reason_of_norm(const NormParameters& of) {
-  if (of.gain != RmsGain::Rounded) {
-    return "the kernel rounds before the product with the weight, and this norm after it";
-  }
   const int64_t width = of.weight.size(0);
   const bool is_too_wide = has_kernels(of.weight) && width > widest_norm(dtype_of(of.weight));
   return is_too_wide ? "rows of " + std::to_string(width) + " values are wider than " +
@@ -59,7 +55,8 @@ NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
                             .statistics = mutable_data<float>(out.statistics),
                             .rows = input.numel() / width,
                             .width = static_cast<int>(width),
-                            .epsilon = static_cast<float>(of.epsilon)};
+                            .epsilon = static_cast<float>(of.epsilon),
+                            .gain = of.gain};
   on_device_of(input, [&](StreamHandle stream) {
     launch_norm(dtype_of(input), stream, rows, of.is_layer_norm());
   });
@@ -89,7 +86,8 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                          .weight_parts = mutable_data<float>(weight_parts),
                                          .bias_parts = mutable_data<float>(bias_parts),
                                          .rows = rows,
-                                         .width = static_cast<int>(width)};
+                                         .width = static_cast<int>(width),
+                                         .gain = of.gain};
   on_device_of(sum, [&](StreamHandle stream) {
     launch_norm_backward(dtype, stream, arguments, of.is_layer_norm());
   });

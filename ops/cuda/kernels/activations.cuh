@@ -27,28 +27,48 @@ GPU_FUNCTION void for_packs(std::int64_t numel, std::int64_t width, const F& f) 
   }
 }
 
-/// out = silu(gate) × up. Bytes: 3 × numel × sizeof(T).
-template <class T, int kThreads>
-GPU_KERNEL(kThreads)
-swiglu(SwiGluRows<T> of) {
+// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 is
+// sigmoid(2 u).
+inline constexpr float kTwiceRoot = 1.5957691216057308F;
+inline constexpr float kCubic = 0.044715F;
+
+/// A gate's value and its derivative.
+struct GateValue {
+  float value;
+  float slope;
+};
+struct SiluGate {
+  static GPU_FUNCTION GateValue of(float x) {
+    const float s = sigmoid(x);
+    return {x * s, x * s * (1.0F - s) + s};
+  }
+};
+struct GeluGate {
+  static GPU_FUNCTION GateValue of(float x) {
+    const float s = sigmoid(x * (kTwiceRoot + kTwiceRoot * kCubic * x * x));
+    const float inner = x * (kTwiceRoot + 3.0F * kTwiceRoot * kCubic * x * x);
+    return {x * s, s * (1.0F + inner * (1.0F - s))};
+  }
+};
+
+template <class T, class Gate, int kThreads>
+GPU_FUNCTION void gated_rows(const SwiGluRows<T>& of) {
   constexpr int kCount = Pack<T>::kCount;
   const auto gated = [of](std::int64_t row, std::int64_t column, std::int64_t at) {
     const Pack<T> gates = load_pack(of.gate + row * of.stride + column);
     const Pack<T> ups = load_pack(of.up + row * of.stride + column);
     Pack<T> result;
     for (int i = 0; i < kCount; ++i) {
-      const float g = gpu::to_float(gates.values[i]);
-      result.values[i] = gpu::rounded<T>(g * sigmoid(g) * gpu::to_float(ups.values[i]));
+      const float gate = Gate::of(gpu::to_float(gates.values[i])).value;
+      result.values[i] = gpu::rounded<T>(gate * gpu::to_float(ups.values[i]));
     }
     store_pack(of.out + at, result);
   };
   for_packs<kCount, kThreads>(of.numel, of.width, gated);
 }
 
-/// Bytes: 5 × numel × sizeof(T), with the product 6.
-template <class T, int kThreads>
-GPU_KERNEL(kThreads)
-swiglu_backward(SwiGluBackwardRows<T> of) {
+template <class T, class Gate, int kThreads>
+GPU_FUNCTION void gated_rows_backward(const SwiGluBackwardRows<T>& of) {
   constexpr int kCount = Pack<T>::kCount;
   const auto gradients = [of](std::int64_t row, std::int64_t column, std::int64_t at) {
     const Pack<T> grads = load_pack(of.grad + at);
@@ -59,13 +79,11 @@ swiglu_backward(SwiGluBackwardRows<T> of) {
     Pack<T> product;
     for (int i = 0; i < kCount; ++i) {
       const float d = gpu::to_float(grads.values[i]);
-      const float g = gpu::to_float(gates.values[i]);
-      const float s = sigmoid(g);
-      const float silu = g * s;
+      const GateValue gate = Gate::of(gpu::to_float(gates.values[i]));
       const float u = gpu::to_float(ups.values[i]);
-      of_gate.values[i] = gpu::rounded<T>(d * u * (silu * (1.0F - s) + s));
-      of_up.values[i] = gpu::rounded<T>(d * silu);
-      product.values[i] = gpu::rounded<T>(silu * u);
+      of_gate.values[i] = gpu::rounded<T>(d * u * gate.slope);
+      of_up.values[i] = gpu::rounded<T>(d * gate.value);
+      product.values[i] = gpu::rounded<T>(gate.value * u);
     }
     if (of.product != nullptr) {
       store_pack(of.product + at, product);
@@ -76,10 +94,31 @@ swiglu_backward(SwiGluBackwardRows<T> of) {
   for_packs<kCount, kThreads>(of.numel, of.width, gradients);
 }
 
-// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 is
-// sigmoid(2 u).
-inline constexpr float kTwiceRoot = 1.5957691216057308F;
-inline constexpr float kCubic = 0.044715F;
+/// out = silu(gate) × up. Bytes: 3 × numel × sizeof(T).
+template <class T, int kThreads>
+GPU_KERNEL(kThreads)
+swiglu(SwiGluRows<T> of) {
+  gated_rows<T, SiluGate, kThreads>(of);
+}
+/// The same with gelu in its tanh form.
+template <class T, int kThreads>
+GPU_KERNEL(kThreads)
+geglu(SwiGluRows<T> of) {
+  gated_rows<T, GeluGate, kThreads>(of);
+}
+
+/// Bytes: 5 × numel × sizeof(T), with the product 6.
+template <class T, int kThreads>
+GPU_KERNEL(kThreads)
+swiglu_backward(SwiGluBackwardRows<T> of) {
+  gated_rows_backward<T, SiluGate, kThreads>(of);
+}
+/// As many.
+template <class T, int kThreads>
+GPU_KERNEL(kThreads)
+geglu_backward(SwiGluBackwardRows<T> of) {
+  gated_rows_backward<T, GeluGate, kThreads>(of);
+}
 
 /// out = gelu(input + bias); rows of `width`, a multiple of Pack<T>::kCount. Bytes: 2 × numel ×
 /// sizeof(T).

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "ops/rms_gain.h"
+
 namespace sherd::ops::cuda {
 
 /// Rows of D = `width`, a multiple of Pack<T>::kCount; each pointer a multiple of 16 bytes.
@@ -19,6 +21,7 @@ struct NormRows {
   std::int64_t rows = 0;
   int width = 0;
   float epsilon = 0;
+  RmsGain gain = RmsGain::Rounded;  ///< of RMSNorm
 };
 
 template <class T>
@@ -33,6 +36,7 @@ struct NormBackwardRows {
   float* bias_parts = nullptr;    ///< the same of the bias
   std::int64_t rows = 0;
   int width = 0;
+  RmsGain gain = RmsGain::Rounded;  ///< of RMSNorm
 };
 
 /// Rows of `width` values, which begin `stride` values apart, multiples of Pack<T>::kCount both.

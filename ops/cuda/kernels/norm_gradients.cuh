@@ -5,6 +5,7 @@
 #include "gpu/block.cuh"
 #include "ops/cuda/kernels/arguments.h"
 #include "ops/cuda/kernels/column_sums.cuh"
+#include "ops/cuda/kernels/norms.cuh"
 
 namespace sherd::ops::cuda {
 
@@ -43,10 +44,14 @@ struct NormRow {
   }
 };
 
-/// The normalised value as the weight multiplied it in forward.
+/// The normalised value as the weight multiplied it in forward, and what multiplied it.
 template <class T, bool kIsLayerNorm>
-GPU_FUNCTION float weighted_value(float normalised) {
-  return kIsLayerNorm ? normalised : gpu::to_float(gpu::rounded<T>(normalised));
+GPU_FUNCTION float weighted_value(float normalised, RmsGain gain) {
+  return kIsLayerNorm ? normalised : before_gain<T>(normalised, gain);
+}
+template <bool kIsLayerNorm>
+GPU_FUNCTION float gradient_factor(float weight, RmsGain gain) {
+  return kIsLayerNorm ? weight : factor_of(weight, gain);
 }
 
 /// Sums over the threads of a row, kRowWarps warps of the block, for each of them; in the same
@@ -153,9 +158,9 @@ norm_backward(NormBackwardRows<T> of) {
       for (int i = 0; i < kCount && row < of.rows && at[pack] < of.width; ++i) {
         const float dy = float_at<T>(now.grad[pack], i);
         const float n = (float_at<T>(now.x[pack], i) - now.mean) * now.inverse;
-        const float g = dy * float_at<T>(weight[pack], i);
+        const float g = dy * gradient_factor<kIsLayerNorm>(float_at<T>(weight[pack], i), of.gain);
         sums[0] += g * n;
-        weight_part[pack][i] += dy * weighted_value<T, kIsLayerNorm>(n);
+        weight_part[pack][i] += dy * weighted_value<T, kIsLayerNorm>(n, of.gain);
         if constexpr (kIsLayerNorm) {
           sums[1] += g;
           bias_part[pack][i] += dy;
@@ -172,7 +177,8 @@ norm_backward(NormBackwardRows<T> of) {
         Pack<T> result;
         for (int i = 0; i < kCount; ++i) {
           const float n = (float_at<T>(now.x[pack], i) - now.mean) * now.inverse;
-          const float g = float_at<T>(now.grad[pack], i) * float_at<T>(weight[pack], i);
+          const float g = float_at<T>(now.grad[pack], i) *
+                          gradient_factor<kIsLayerNorm>(float_at<T>(weight[pack], i), of.gain);
           result.values[i] = gpu::rounded<T>((g - shift - n * projection) * now.inverse +
                                              float_at<T>(grad_sum[pack], i));
         }
@@ -208,7 +214,8 @@ norm_input_gradient(NormBackwardRows<T> of) {
       float g[kCount];
       for (int i = 0; i < kCount; ++i) {
         n[i] = (gpu::to_float(x.values[i]) - mean) * inverse;
-        g[i] = gpu::to_float(grad.values[i]) * gpu::to_float(weight.values[i]);
+        g[i] = gpu::to_float(grad.values[i]) *
+               gradient_factor<kIsLayerNorm>(gpu::to_float(weight.values[i]), of.gain);
       }
       use(at, n, g);
     }
@@ -255,11 +262,11 @@ norm_weight_gradient(NormBackwardRows<T> of) {
                 gpu::load_value(of.statistics + row),
                 gpu::load_value(of.statistics + of.rows + row)};
   };
-  const auto values = [](const Read& from, std::int64_t /*row*/, std::int64_t /*column*/,
-                         float(&to)[kCount]) {
+  const auto values = [of](const Read& from, std::int64_t /*row*/, std::int64_t /*column*/,
+                           float(&to)[kCount]) {
     for (int i = 0; i < kCount; ++i) {
       const float n = (float_at<T>(from.x, i) - from.mean) * from.inverse;
-      to[i] = float_at<T>(from.grad, i) * weighted_value<T, kIsLayerNorm>(n);
+      to[i] = float_at<T>(from.grad, i) * weighted_value<T, kIsLayerNorm>(n, of.gain);
     }
   };
   sum_columns<kThreads, kCount, 4>(of.weight_parts, of.rows, of.width, read, values);

@@ -22,38 +22,62 @@ RotaryHeads<T> typed(const RotaryHeads<void>& of) {
           of.direction};
 }
 
+template <class T>
+SwiGluRows<T> typed(const SwiGluRows<void>& of) {
+  return {static_cast<const T*>(of.gate),
+          static_cast<const T*>(of.up),
+          static_cast<T*>(of.out),
+          of.numel,
+          of.width,
+          of.stride};
+}
+template <class T>
+SwiGluBackwardRows<T> typed(const SwiGluBackwardRows<void>& of) {
+  return {static_cast<const T*>(of.grad),
+          static_cast<const T*>(of.gate),
+          static_cast<const T*>(of.up),
+          static_cast<T*>(of.grad_gate),
+          static_cast<T*>(of.grad_up),
+          static_cast<T*>(of.product),
+          of.numel,
+          of.width,
+          of.stride,
+          of.grad_stride};
+}
+
 }  // namespace
 
 void launch_swiglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    const SwiGluRows<T> typed{static_cast<const T*>(of.gate),
-                              static_cast<const T*>(of.up),
-                              static_cast<T*>(of.out),
-                              of.numel,
-                              of.width,
-                              of.stride};
     gpu::launch<kThreads>("swiglu", stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
-                          &swiglu<T, kThreads>, typed);
+                          &swiglu<T, kThreads>, typed<T>(of));
   });
 }
 
 void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwardRows<void>& of) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    const SwiGluBackwardRows<T> typed{static_cast<const T*>(of.grad),
-                                      static_cast<const T*>(of.gate),
-                                      static_cast<const T*>(of.up),
-                                      static_cast<T*>(of.grad_gate),
-                                      static_cast<T*>(of.grad_up),
-                                      static_cast<T*>(of.product),
-                                      of.numel,
-                                      of.width,
-                                      of.stride,
-                                      of.grad_stride};
     gpu::launch<kThreads>("swiglu_backward", stream_of(stream),
                           blocks_for(of.numel / pack_count(dtype)), &swiglu_backward<T, kThreads>,
-                          typed);
+                          typed<T>(of));
+  });
+}
+
+void launch_geglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of) {
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    gpu::launch<kThreads>("geglu", stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
+                          &geglu<T, kThreads>, typed<T>(of));
+  });
+}
+
+void launch_geglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwardRows<void>& of) {
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    gpu::launch<kThreads>("geglu_backward", stream_of(stream),
+                          blocks_for(of.numel / pack_count(dtype)), &geglu_backward<T, kThreads>,
+                          typed<T>(of));
   });
 }
 

@@ -18,7 +18,8 @@ NormRows<T> typed(const NormRows<void>& of) {
           of.statistics,
           of.rows,
           of.width,
-          of.epsilon};
+          of.epsilon,
+          of.gain};
 }
 template <class T>
 NormBackwardRows<T> typed(const NormBackwardRows<void>& of) {
@@ -31,7 +32,8 @@ NormBackwardRows<T> typed(const NormBackwardRows<void>& of) {
           of.weight_parts,
           of.bias_parts,
           of.rows,
-          of.width};
+          of.width,
+          of.gain};
 }
 
 template <int kValue>

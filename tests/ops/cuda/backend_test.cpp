@@ -39,6 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, CudaBackend, testing::Values(at::kFloat, at::kB
 struct NormCase {
   std::vector<int64_t> shape;
   bool is_layer_norm;
+  RmsGain gain = RmsGain::Rounded;
 };
 
 void check_norm(const std::function<at::Tensor(at::IntArrayRef)>& random, const NormCase& of,
@@ -48,8 +49,10 @@ void check_norm(const std::function<at::Tensor(at::IntArrayRef)>& random, const 
   const int64_t width = of.shape.back();
   const at::Tensor none;
   const NormInputs inputs{random(of.shape), is_sum ? random(of.shape) : none};
-  const NormParameters parameters{random({width}), of.is_layer_norm ? random({width}) : none, 1e-5};
-  const NormParameters wide_parameters{wide(parameters.weight), wide(parameters.bias), 1e-5};
+  const NormParameters parameters{random({width}), of.is_layer_norm ? random({width}) : none, 1e-5,
+                                  of.gain};
+  const NormParameters wide_parameters{wide(parameters.weight), wide(parameters.bias), 1e-5,
+                                       of.gain};
   const NormOutput output = tested_backend().norm(inputs, parameters);
   if (is_sum) {
     EXPECT_TRUE(at::equal(output.sum, inputs.input + inputs.residual));
@@ -97,43 +100,82 @@ TEST_P(CudaBackend, NormsAreThoseOfFp64) {
   }
 }
 
-// With the product in the place of its gradient: the bits that the two have.
-void expect_product_in_place(const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
-                             const SwiGluGradients& expected) {
-  at::Tensor product = grad.clone(at::MemoryFormat::Contiguous);
-  const SwiGluGradients found = tested_backend().swiglu_backward_with_product(product, gate, up);
-  EXPECT_TRUE(at::equal(found.gate, expected.gate) && at::equal(found.up, expected.up));
-  EXPECT_TRUE(at::equal(product, tested_backend().swiglu(gate, up)));
+TEST_P(CudaBackend, RmsNormsOfOtherGainsAreThoseOfFp64) {
+  for (const auto& shape :
+       std::vector<std::vector<int64_t>>{{3, 24}, {2, 2, 1032}, {2, 16384}, {5, 13}}) {
+    for (const RmsGain gain : {RmsGain::Wide, RmsGain::OnePlus}) {
+      for (const bool is_sum : {false, true}) {
+        SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape) << static_cast<int>(gain));
+        check_norm([](at::IntArrayRef sizes) { return random(sizes); }, {shape, false, gain}, wide,
+                   expect_near, is_sum);
+      }
+    }
+  }
 }
 
-TEST_P(CudaBackend, SwiGluIsThatOfFp64) {
+// Two roundings would differ from one in more than a tenth of all values.
+TEST_P(CudaBackend, RmsNormsOfOtherGainsRoundOnce) {
+  const at::Tensor input = random({64, 1024}), weight = random({1024});
+  for (const RmsGain gain : {RmsGain::Wide, RmsGain::OnePlus}) {
+    const at::Tensor found =
+        tested_backend().norm({input, {}}, {weight, {}, 1e-5, gain}).normalised;
+    const at::Tensor exact =
+        reference().norm({wide(input), {}}, {wide(weight), {}, 1e-5, gain}).normalised;
+    const double differing =
+        found.ne(exact.to(found.device(), GetParam())).to(at::kDouble).mean().item<double>();
+    EXPECT_LT(differing, GetParam() == at::kFloat ? 1.0 : 0.02) << static_cast<int>(gain);
+  }
+}
+
+struct GateOperators {
+  decltype(Backend::swiglu) Backend::*forward;
+  decltype(Backend::swiglu_backward) Backend::*backward;
+  decltype(Backend::swiglu_backward_with_product) Backend::*backward_with_product;
+};
+constexpr GateOperators kGates[] = {
+    {&Backend::swiglu, &Backend::swiglu_backward, &Backend::swiglu_backward_with_product},
+    {&Backend::geglu, &Backend::geglu_backward, &Backend::geglu_backward_with_product}};
+
+SwiGluGradients check_gate(
+    const GateOperators& of, const at::Tensor& grad, const at::Tensor& gate, const at::Tensor& up,
+    const std::function<at::Tensor(const at::Tensor&)>& wide,
+    const std::function<void(const at::Tensor&, const at::Tensor&, const char*)>& near) {
+  const at::Tensor out = (tested_backend().*of.forward)(gate, up);
+  near(out, (reference().*of.forward)(wide(gate), wide(up)), "out");
+  const SwiGluGradients found = (tested_backend().*of.backward)(grad, gate, up);
+  const SwiGluGradients expected = (reference().*of.backward)(wide(grad), wide(gate), wide(up));
+  near(found.gate, expected.gate, "gradient of the gate");
+  near(found.up, expected.up, "gradient of what it gates");
+  // With the product in the place of its gradient: the bits that the two have.
+  at::Tensor product = grad.clone(at::MemoryFormat::Contiguous);
+  const SwiGluGradients both = (tested_backend().*of.backward_with_product)(product, gate, up);
+  EXPECT_TRUE(at::equal(both.gate, found.gate) && at::equal(both.up, found.up));
+  EXPECT_TRUE(at::equal(product, out));
+  return found;
+}
+
+TEST_P(CudaBackend, GatesAreThoseOfFp64) {
   for (const auto& shape : std::vector<std::vector<int64_t>>{{3, 88}, {2, 5, 7}, {0, 8}}) {
     SCOPED_TRACE(testing::Message() << at::IntArrayRef(shape));
     const at::Tensor gate = random(shape), up = random(shape);
     const at::Tensor grad = strided_gradient(gate.cpu()).to(tested_device());
-    expect_near(tested_backend().swiglu(gate, up), reference().swiglu(wide(gate), wide(up)), "out");
-    const SwiGluGradients found = tested_backend().swiglu_backward(grad, gate, up);
-    const SwiGluGradients expected = reference().swiglu_backward(wide(grad), wide(gate), wide(up));
-    expect_near(found.gate, expected.gate, "gradient of the gate");
-    expect_near(found.up, expected.up, "gradient of what it gates");
-    expect_product_in_place(grad, gate, up, found);
+    for (const GateOperators& of : kGates) {
+      static_cast<void>(check_gate(of, grad, gate, up, wide, expect_near));
+    }
   }
 }
 
 // Of columns of one matrix, gradients are columns of one; of those that begin or end within a pack
 // too, which the plain back end or copies serve.
-TEST_P(CudaBackend, SwiGluOfColumnsIsThatOfFp64) {
+TEST_P(CudaBackend, GatesOfColumnsAreThoseOfFp64) {
   for (const int64_t width : {24, 12, 7}) {
     const at::Tensor both = random({5, 2 * width}), grad = random({5, width});
     const at::Tensor gate = both.narrow(1, 0, width), up = both.narrow(1, width, width);
-    expect_near(tested_backend().swiglu(gate, up), reference().swiglu(wide(gate), wide(up)), "out");
-    const SwiGluGradients found = tested_backend().swiglu_backward(grad, gate, up);
-    const SwiGluGradients expected = reference().swiglu_backward(wide(grad), wide(gate), wide(up));
-    expect_near(found.gate, expected.gate, "gradient of the gate");
-    expect_near(found.up, expected.up, "gradient of what it gates");
-    expect_product_in_place(grad, gate, up, found);
-    EXPECT_EQ(found.gate.is_alias_of(found.up),
-              width == 24 || (GetParam() == at::kFloat && width == 12));
+    for (const GateOperators& of : kGates) {
+      const SwiGluGradients found = check_gate(of, grad, gate, up, wide, expect_near);
+      EXPECT_EQ(found.gate.is_alias_of(found.up),
+                width == 24 || (GetParam() == at::kFloat && width == 12));
+    }
   }
 }
 
