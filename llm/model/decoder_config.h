@@ -5,6 +5,7 @@
 #include <set>
 
 #include "llm/model/rope.h"
+#include "ops/attention_scores.h"
 
 namespace llm::model {
 
@@ -32,8 +33,24 @@ struct DecoderConfig {
   std::set<int64_t> layers_without_rope = {};  ///< of a model with rotary positions
   bool query_key_value_bias = false;           ///< biases of the projections of q, k and v
   HeadNorm head_norm = HeadNorm::None;
+  double score_scale = 0;  ///< what products of queries and keys are multiplied by; 0: 1 ÷ √H
+  double score_cap = 0;    ///< c: scores become c × tanh(score ÷ c); 0: none
+  int64_t window = 0;      ///< tokens that a query sees in `layers_with_window`
+  std::set<int64_t> layers_with_window = {};
   /// Adds to attention and feed-forward their normalised inputs, not the inputs themselves.
   bool residual_is_normalised = false;
+
+  /// What attention of a layer computes its scores by.
+  [[nodiscard]] sherd::ops::AttentionScores scores_of(int64_t layer) const {
+    return {score_scale, layers_with_window.contains(layer) ? window : 0, score_cap};
+  }
+  /// The pairs of a query and a key that it sees in a text of `tokens`, on average over the layers.
+  [[nodiscard]] double seen_pairs(int64_t tokens) const {
+    const auto windowed = static_cast<int64_t>(layers_with_window.size());
+    const int64_t of_layers = (layers - windowed) * sherd::ops::seen_pairs(tokens, 0) +
+                              windowed * sherd::ops::seen_pairs(tokens, window);
+    return static_cast<double>(of_layers) / static_cast<double>(layers);
+  }
 };
 
 }  // namespace llm::model

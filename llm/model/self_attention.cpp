@@ -20,7 +20,8 @@ at::Tensor split_heads(const at::Tensor& packed, int64_t head_size) {
 RotaryAttention::RotaryAttention(const DecoderConfig& config, int64_t layer)
     : layer_(layer),
       head_size_(config.head_size),
-      is_rotary_(!config.layers_without_rope.contains(layer)) {
+      is_rotary_(!config.layers_without_rope.contains(layer)),
+      scores_(config.scores_of(layer)) {
   const double std = config.initializer_range;
   const int64_t queries = config.heads * head_size_, keys = config.key_heads * head_size_;
   const bool bias = config.query_key_value_bias;
@@ -57,7 +58,7 @@ at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Conte
   const at::Tensor key = with_norm_and_position(take_heads(1), k_norm_);
   // Columns of one matrix with the two, which attention would keep for it: a copy is smaller.
   const at::Tensor value = take_heads(2).contiguous();
-  return o_proj_->forward(attend(query, key, value, context, layer_));
+  return o_proj_->forward(attend(query, key, value, context, layer_, scores_));
 }
 
 GatedMlp::GatedMlp(const DecoderConfig& config) {

@@ -15,7 +15,8 @@
 namespace llm::model {
 
 /// Self-attention: q_proj, k_proj and v_proj, with or without biases; norms of each head, q_norm
-/// and k_norm; rotary positions, but not in every layer; o_proj.
+/// and k_norm; rotary positions, but not in every layer; scores of the layer's scale, window and
+/// cap; o_proj.
 class RotaryAttention : public AttentionImpl {
  public:
   RotaryAttention(const DecoderConfig& config, int64_t layer);
@@ -26,6 +27,7 @@ class RotaryAttention : public AttentionImpl {
   int64_t layer_;
   int64_t head_size_;
   bool is_rotary_;
+  sherd::ops::AttentionScores scores_;
   Projection q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};
   std::shared_ptr<RmsNormImpl> q_norm_, k_norm_;  // null: none
 };

@@ -60,8 +60,8 @@ void add_rope(Settings& values, const model::RopeConfig& rope) {
 void add_shape(Settings& values, const model::DecoderConfig& shape) {
   const auto& [hidden_size, feed_forward_size, layers, heads, key_heads, head_size, vocab_size,
                context_length, norm_epsilon, initializer_range, tied_embedding, rope,
-               layers_without_rope, query_key_value_bias, head_norm, residual_is_normalised] =
-      shape;
+               layers_without_rope, query_key_value_bias, head_norm, score_scale, score_cap, window,
+               layers_with_window, residual_is_normalised] = shape;
   static_cast<void>(initializer_range);  // of weights that are not loaded
   // The names of parameters tell.
   static_cast<void>(query_key_value_bias);
@@ -85,6 +85,16 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   }
   if (!layers_without_rope.empty()) {
     add("layers without rope", fmt::format("{}", fmt::join(layers_without_rope, ", ")));
+  }
+  if (score_scale != 0) {
+    add("scale of scores", score_scale);
+  }
+  if (score_cap != 0) {
+    add("attn_logit_softcapping", score_cap);
+  }
+  if (!layers_with_window.empty()) {
+    add("sliding_window", window);
+    add("layers with a window", fmt::format("{}", fmt::join(layers_with_window, ", ")));
   }
 }
 
