@@ -44,7 +44,8 @@ bool serves_fused_attention(const AttentionInputs& inputs) {
   const bool has_alibi = inputs.slopes.defined();
   const int64_t longest = inputs.documents.longest();
   return inputs.kernel != AttentionKernel::Plain && inputs.query.element_size() == 2 &&
-         longest > 1 && (!has_alibi || longest <= kLongestAlibiDocument) &&
+         longest > 1 && inputs.scores.soft_cap == 0 &&
+         (!has_alibi || longest <= kLongestAlibiDocument) &&
          serves_flash_heads(inputs.query.size(2), has_alibi);
 }
 

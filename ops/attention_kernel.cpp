@@ -43,6 +43,8 @@ std::string text_of(const AttentionChoice& choice) {
   return kKernelWords[static_cast<std::size_t>(choice.kernel)].text + (" (" + heads_text(choice)) +
          " of " + std::to_string(choice.head_size) + ", " + dtype_text(choice.dtype) +
          (choice.has_alibi ? ", ALiBi" : "") +
+         (choice.window == 0 ? "" : ", a window of " + std::to_string(choice.window)) +
+         (choice.has_soft_cap ? ", a soft cap of scores" : "") +
          (choice.has_equal_lengths ? ", documents of one length)"
                                    : ", documents of different lengths)") +
          (choice.why.empty() ? "" : "; " + choice.why);

@@ -29,6 +29,8 @@ struct AttentionChoice {
   c10::ScalarType dtype = c10::ScalarType::Float;
   bool has_alibi = false;
   bool has_equal_lengths = false;  ///< whether all documents of a batch have one length
+  std::int64_t window = 0;         ///< that is shorter than the longest document; 0: none
+  bool has_soft_cap = false;       ///< of scores
   /// Why the kernels before it in the order do not compute it; empty if there is none.
   std::string why;
 };

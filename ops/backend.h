@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/attention_kernel.h"
+#include "ops/attention_scores.h"
 #include "ops/documents.h"
 #include "ops/plain_use.h"
 #include "ops/rms_gain.h"
@@ -22,6 +23,7 @@ struct AttentionInputs {
   Documents documents;
   at::Tensor slopes;                               ///< ALiBi's, fp32 [N]; undefined for none
   AttentionKernel kernel = AttentionKernel::Auto;  ///< the one that the caller names
+  AttentionScores scores = {};                     ///< no cap where there are slopes
 };
 struct AttentionOutput {
   at::Tensor mixed_TD;  ///< [T, N × H]
@@ -126,7 +128,7 @@ struct Backend {
   /// ops::decode_attention(); slopes undefined without ALiBi.
   at::Tensor (*decode_attention)(const at::Tensor& query, const at::Tensor& key,
                                  const at::Tensor& value, const at::Tensor& positions,
-                                 const at::Tensor& slopes);
+                                 const at::Tensor& slopes, const AttentionScores& scores);
 
   NormOutput (*norm)(const NormInputs& inputs, const NormParameters& parameters);
   NormInputGradients (*norm_backward)(const NormGradients& gradients, const at::Tensor& sum,

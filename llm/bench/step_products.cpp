@@ -29,8 +29,16 @@ std::vector<MatmulShape> step_products(const io::HfConfig& config, const BenchOp
   }
   const model::DecoderConfig& shape = config.shape;
   add({supervised, shape.hidden_size, shape.vocab_size, options.accumulation});
-  add({options.sequence, shape.head_size, (options.sequence + 1) / 2,
-       2 * shape.layers * options.accumulation, shape.heads * options.micro_batch});
+  const auto windowed = static_cast<std::int64_t>(shape.layers_with_window.size());
+  const auto add_attention = [&](std::int64_t layers, std::int64_t window) {
+    if (layers > 0) {
+      const std::int64_t keys = sherd::ops::seen_pairs(options.sequence, window) / options.sequence;
+      add({options.sequence, shape.head_size, keys, 2 * layers * options.accumulation,
+           shape.heads * options.micro_batch});
+    }
+  };
+  add_attention(shape.layers - windowed, 0);
+  add_attention(windowed, shape.window);
   return shapes;
 }
 

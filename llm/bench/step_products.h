@@ -10,7 +10,7 @@
 namespace llm::bench {
 
 /// What a rank's micro-batches multiply in a step: linear layers, the head at the supervised
-/// positions, and the half of attention that causality leaves.
+/// positions, and the half of attention that causality leaves, or less of it in a window.
 [[nodiscard]] std::vector<MatmulShape> step_products(const io::HfConfig& config,
                                                      const BenchOptions& options);
 

@@ -88,6 +88,7 @@ model::DecoderConfig read_shape(const JsonFields& fields, const ShapeDefaults& d
                                    .head_size = config.head_size,
                                    .theta = defaults.rope_theta,
                                    .is_partial = defaults.has_partial_rotary,
+                                   .rotated_share = defaults.rotated_share,
                                    .original_context = defaults.original_context_length,
                                    .yarn_is_longrope = defaults.yarn_is_longrope});
   return config;

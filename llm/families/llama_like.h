@@ -18,6 +18,7 @@ struct ShapeDefaults {
   double rope_theta = 10'000;
   bool tied_embedding = false;
   bool has_partial_rotary = false;      ///< see RopeSetting
+  double rotated_share = 1;             ///< as `has_partial_rotary`
   int64_t original_context_length = 0;  ///< as `has_partial_rotary`
   bool yarn_is_longrope = false;        ///< as `has_partial_rotary`
 };

@@ -235,7 +235,7 @@ model::RopeConfig read_rope(const JsonFields& fields, const RopeSetting& setting
   if (!setting.is_partial) {
     refuse_unless(fields, {{"partial_rotary_factor", 1.0}});
   }
-  const double share = fields.number("partial_rotary_factor", 0, 1.0);
+  const double share = fields.number("partial_rotary_factor", 0, setting.rotated_share);
   const Json scaling = rope_fields(fields, kScaling);
   Json all = rope_fields(fields, kParameters);
   const std::string spelling = all.empty() ? kScaling : kParameters;

@@ -12,6 +12,7 @@ struct RopeSetting {
   int64_t head_size = 0;
   double theta = model::RopeConfig{}.theta;  ///< where the file gives none
   bool is_partial = false;                   ///< whether the family reads `partial_rotary_factor`
+  double rotated_share = 1;                  ///< where it does, and the file gives none
   /// Phi-3's original context, which longrope reads; 0: the field inside the object counts.
   int64_t original_context = 0;
   bool yarn_is_longrope = false;  ///< "yarn" and "su" are names of longrope, as in Phi-3's files

@@ -5,6 +5,7 @@
 
 #include "llm/model/kv_cache.h"
 #include "ops/attention_kernel.h"
+#include "ops/attention_scores.h"
 #include "ops/documents.h"
 #include "ops/rotary.h"
 
@@ -33,9 +34,10 @@ struct Context {
 [[nodiscard]] at::Tensor with_position(const at::Tensor& heads_TNH, const Context& context);
 
 /// Attention of the tokens to what their documents hold, in the cache too, with the context's
-/// biases. `layer` is the caller's place in the cache.
+/// biases. `layer` is the caller's place in the cache, `scores` are as in ops::attention.
 /// Shapes: query [T, N, H], key and value [T, K, H] -> [T, N × H].
 [[nodiscard]] at::Tensor attend(const at::Tensor& query, const at::Tensor& key,
-                                const at::Tensor& value, const Context& context, int64_t layer);
+                                const at::Tensor& value, const Context& context, int64_t layer,
+                                const sherd::ops::AttentionScores& scores = {});
 
 }  // namespace llm::model

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "llm/model/rope.h"
+#include "ops/attention_scores.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/rms_gain.h"
 
@@ -47,12 +48,27 @@ struct DecoderConfig {
   bool fused_projections = false;  ///< q, k and v are one parameter, gate and up another
   bool gelu_gate = false;          ///< the gate of the feed-forward part is GELU and not SiLU
   double score_scale = 0;  ///< what products of queries and keys are multiplied by; 0: 1 ÷ √H
+  double score_cap = 0;    ///< c: scores become c × tanh(score ÷ c); 0: none
+  int64_t window = 0;      ///< tokens that a query sees in `layers_with_window`
+  std::set<int64_t> layers_with_window = {};
   double embedding_scale = 1;  ///< what token vectors are multiplied by
   double residual_scale = 1;   ///< what the parts' outputs are multiplied by before they are added
   sherd::ops::LogitMap logits = {};  ///< what becomes of the head's products
   bool learned_positions = false;    ///< a table of `context_length` vectors is added to tokens
   /// Adds to attention and feed-forward their normalised inputs, not the inputs themselves.
   bool residual_is_normalised = false;
+
+  /// What attention of a layer computes its scores by.
+  [[nodiscard]] sherd::ops::AttentionScores scores_of(int64_t layer) const {
+    return {score_scale, layers_with_window.contains(layer) ? window : 0, score_cap};
+  }
+  /// The pairs of a query and a key that it sees in a text of `tokens`, on average over the layers.
+  [[nodiscard]] double seen_pairs(int64_t tokens) const {
+    const auto windowed = static_cast<int64_t>(layers_with_window.size());
+    const int64_t of_layers = (layers - windowed) * sherd::ops::seen_pairs(tokens, 0) +
+                              windowed * sherd::ops::seen_pairs(tokens, window);
+    return static_cast<double>(of_layers) / static_cast<double>(layers);
+  }
 };
 
 }  // namespace llm::model

@@ -40,11 +40,13 @@ void KvCache::store_prompts(int64_t layer, const at::Tensor& key, const at::Tens
 
 at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Tensor& key,
                            const at::Tensor& value, const std::optional<at::Tensor>& alibi_slopes,
-                           sherd::ops::AttentionKernel kernel) {
+                           sherd::ops::AttentionKernel kernel,
+                           const sherd::ops::AttentionScores& scores) {
   if (reading_prompts_) {
     store_prompts(layer, key, value);
-    return sherd::ops::attention(query, key, value, announced_, alibi_slopes, kernel);
+    return sherd::ops::attention(query, key, value, announced_, alibi_slopes, kernel, scores);
   }
+  const int64_t first = scores.first_seen(shortest_);
   const Layer& past = layers_.at(static_cast<size_t>(layer));
   const at::Tensor place = sherd::to_device(positions_B_, key.device())
                                .view({-1, 1, 1, 1})
@@ -52,11 +54,12 @@ at::Tensor KvCache::attend(int64_t layer, const at::Tensor& query, const at::Ten
   const auto with_new = [&](const at::Tensor& room, const at::Tensor& heads) {
     const at::Tensor used = room.narrow(0, 0, rows());
     used.scatter_(2, place, heads.unsqueeze(2));
-    return used.narrow(2, 0, longest_ + 1);
+    return used.narrow(2, first, longest_ + 1 - first);
   };
-  return sherd::ops::decode_attention(query, with_new(past.keys_BKSH, key),
-                                      with_new(past.values_BKSH, value),
-                                      sherd::to_device(positions_B_, key.device()), alibi_slopes);
+  return sherd::ops::decode_attention(
+      query, with_new(past.keys_BKSH, key), with_new(past.values_BKSH, value),
+      sherd::to_device(first == 0 ? positions_B_ : positions_B_ - first, key.device()),
+      alibi_slopes, scores);
 }
 
 void KvCache::advance() {
@@ -65,7 +68,13 @@ void KvCache::advance() {
     lengths_[static_cast<size_t>(row)] += announced_.length(row);
   }
   reading_prompts_ = false;
-  longest_ = lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
+  find_lengths();
+}
+
+void KvCache::find_lengths() {
+  const auto [least, most] = std::minmax_element(lengths_.begin(), lengths_.end());
+  shortest_ = lengths_.empty() ? 0 : *least;
+  longest_ = lengths_.empty() ? 0 : *most;
 }
 
 void KvCache::keep(std::span<const int64_t> kept) {
@@ -86,7 +95,7 @@ void KvCache::keep(std::span<const int64_t> kept) {
     lengths_[row] = length;
   }
   lengths_.resize(kept.size());
-  longest_ = lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
+  find_lengths();
 }
 
 }  // namespace llm::model

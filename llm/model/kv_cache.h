@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/attention_kernel.h"
+#include "ops/attention_scores.h"
 #include "ops/documents.h"
 
 namespace llm::model {
@@ -27,14 +28,17 @@ class KvCache {
   /// Announces the tokens of a call: the prompts, a document each, if the cache is empty, else one
   /// token a row. Throws c10::Error if there are others, or if they do not fit.
   void begin(const sherd::ops::Documents& documents);
-  /// Stores a layer's new keys and values and attends to all that its rows have.
+  /// Stores a layer's new keys and values and attends to all that its rows have, or to what the
+  /// window of `scores` holds: no more is read than the windows of all rows span.
   /// `kernel` computes the prompts' attention on a GPU.
-  /// Shapes: query [T, N, H], key and value [T, K, H], ALiBi's slopes as in ops::attention
+  /// Shapes: query [T, N, H], key and value [T, K, H], ALiBi's slopes and `scores` as in
+  /// ops::attention
   /// -> [T, N × H].
   [[nodiscard]] at::Tensor attend(
       int64_t layer, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
       const std::optional<at::Tensor>& alibi_slopes = std::nullopt,
-      sherd::ops::AttentionKernel kernel = sherd::ops::AttentionKernel::Auto);
+      sherd::ops::AttentionKernel kernel = sherd::ops::AttentionKernel::Auto,
+      const sherd::ops::AttentionScores& scores = {});
   /// Counts the announced tokens as read.
   void advance();
   /// Goes on with fewer rows: row i becomes what row rows[i] was, rows[i] ≥ i, none twice. Finished
@@ -54,13 +58,14 @@ class KvCache {
     at::Tensor values_BKSH;
   };
 
+  void find_lengths();
   void store_prompts(int64_t layer, const at::Tensor& key, const at::Tensor& value);
 
   int64_t capacity_;
   bool reading_prompts_ = true;
   sherd::ops::Documents announced_;
-  std::vector<int64_t> lengths_;  // tokens of each row
-  int64_t longest_ = 0;           // of them
+  std::vector<int64_t> lengths_;        // tokens of each row
+  int64_t longest_ = 0, shortest_ = 0;  // of them
   at::Tensor positions_B_;
   std::vector<Layer> layers_;
 };

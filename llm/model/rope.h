@@ -79,7 +79,7 @@ struct RopeConfig {
 /// Rotary tables, made when they are first needed: a model built on the meta device has no data.
 class RopeCache {
  public:
-  RopeCache(RopeConfig config, int64_t head_size, int64_t longest_text)
+  RopeCache(RopeConfig config, int64_t head_size, int64_t longest_text = 0)
       : config_(std::move(config)), head_size_(head_size), longest_text_(longest_text) {}
   /// See rope_frequencies(). Before the first tables.
   void set_longest_text(int64_t tokens);

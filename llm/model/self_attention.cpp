@@ -1,9 +1,7 @@
 #include "llm/model/self_attention.h"
 
-#include <cmath>
 #include <utility>
 
-#include <ATen/TensorOperators.h>
 #include <ATen/ops/unsafe_split_with_sizes.h>
 
 #include "ops/linear.h"
@@ -23,12 +21,10 @@ RotaryAttention::RotaryAttention(const DecoderConfig& config, int64_t layer)
     : layer_(layer),
       head_size_(config.head_size),
       is_rotary_(!config.layers_without_rope.contains(layer)),
+      scores_(config.scores_of(layer)),
       head_norm_(config.head_norm),
       widths_({config.heads * head_size_, config.key_heads * head_size_,
                config.key_heads * head_size_}) {
-  if (config.score_scale != 0) {
-    query_scale_ = config.score_scale * std::sqrt(static_cast<double>(head_size_));
-  }
   add_projections(config);
   add_norms(config);
 }
@@ -89,14 +85,11 @@ at::Tensor RotaryAttention::finished_heads(const at::Tensor& packed,
 at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Context& context) const {
   auto parts = project(normalised_TD);
   const auto take = [&](size_t part) { return std::exchange(parts[part], at::Tensor()); };
-  at::Tensor query = finished_heads(take(0), q_norm_, context);
-  if (query_scale_ != 1) {
-    query = query * query_scale_;
-  }
+  const at::Tensor query = finished_heads(take(0), q_norm_, context);
   const at::Tensor key = finished_heads(take(1), k_norm_, context);
   // Columns of one matrix with the two, which attention would keep for it: a copy is smaller.
   const at::Tensor value = split_heads(take(2), head_size_).contiguous();
-  return o_proj_->forward(attend(query, key, value, context, layer_));
+  return o_proj_->forward(attend(query, key, value, context, layer_, scores_));
 }
 
 GatedMlp::GatedMlp(const DecoderConfig& config) : is_gelu_(config.gelu_gate) {

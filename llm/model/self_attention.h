@@ -17,7 +17,8 @@
 namespace llm::model {
 
 /// Self-attention: q_proj, k_proj and v_proj, with or without biases, or one qkv_proj; norms of
-/// each head or of all, q_norm and k_norm; rotary positions, but not in every layer; o_proj.
+/// each head or of all, q_norm and k_norm; rotary positions, but not in every layer; scores of the
+/// layer's scale, window and cap; o_proj.
 class RotaryAttention : public AttentionImpl {
  public:
   RotaryAttention(const DecoderConfig& config, int64_t layer);
@@ -37,8 +38,8 @@ class RotaryAttention : public AttentionImpl {
   int64_t layer_;
   int64_t head_size_;
   bool is_rotary_;
+  sherd::ops::AttentionScores scores_;
   HeadNorm head_norm_;
-  double query_scale_ = 1;
   std::vector<int64_t> widths_;   // of queries, keys and values
   Projection qkv_proj_{nullptr};  // null where the three are apart
   Projection q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, o_proj_{nullptr};

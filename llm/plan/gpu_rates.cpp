@@ -169,7 +169,7 @@ AttentionKernel attention_on(const Device& device, AttentionKernel asked,
       !has_alibi || std::all_of(lengths.begin(), lengths.end(), [](std::int64_t length) {
         return length <= sherd::ops::kLongestAlibiDocument;
       });
-  const bool is_fused = c10::elementSize(dtype) == 2 && serves_lengths &&
+  const bool is_fused = c10::elementSize(dtype) == 2 && serves_lengths && shape.score_cap == 0 &&
                         sherd::ops::has_fused_attention(device.compute_capability) &&
                         sherd::ops::serves_flash_heads(shape.head_size, has_alibi);
   if (!is_fused || asked == AttentionKernel::Plain) {

@@ -69,7 +69,8 @@ enum class StepConstant : std::uint8_t {
 
 /// Returns the kernel that computes attention over `batch` of `shape` in `dtype` on `device`, for
 /// `asked`: as ops/cuda chooses. Heads are multiples of 8. cuDNN serves heads of up to 128 without
-/// ALiBi, documents of one length, and no `deterministic` run.
+/// ALiBi, documents of one length, and no `deterministic` run; layers with a window are flash
+/// attention's in its place. Only matrix products serve a soft cap.
 [[nodiscard]] sherd::ops::AttentionKernel attention_on(
     const Device& device, sherd::ops::AttentionKernel asked, const model::DecoderConfig& shape,
     c10::ScalarType dtype, const MicroBatch& batch, bool deterministic = false);

@@ -137,13 +137,19 @@ Calls attention(const Arguments& arguments, bool is_backward) {
 
 }  // namespace
 
+double window_of(c10::ArrayRef<const c10::IValue> arguments) {
+  return arguments.size() > 2 ? static_cast<double>(arguments[2].toInt()) : 0;
+}
+
 double attention_operations(c10::ArrayRef<const c10::IValue> arguments) {
   const at::Tensor& query = arguments[0].toTensor();
   const std::vector<std::int64_t> bounds = arguments[1].toIntVector();
+  const double window = window_of(arguments);
   double pairs = 0;
   for (std::size_t i = 1; i < bounds.size(); ++i) {
     const auto length = static_cast<double>(bounds[i] - bounds[i - 1]);
-    pairs += length * length / 2;
+    const double hidden = window == 0 ? 0 : std::max(length - window, 0.0);
+    pairs += (length * length - hidden * hidden) / 2;
   }
   return 4 * pairs * static_cast<double>(query.numel()) / static_cast<double>(query.size(0));
 }

@@ -72,8 +72,10 @@ struct KernelCall {
   double times = 1;
 };
 
+/// The window of ops::attention(), in tokens, by its arguments; 0: none.
+[[nodiscard]] double window_of(c10::ArrayRef<const c10::IValue> arguments);
 /// Operations of ops::attention()'s forward, by its arguments: scores and what they mix, of the
-/// half that causality leaves. query [T, heads, head size].
+/// pairs that causality and a window leave. query [T, heads, head size].
 [[nodiscard]] double attention_operations(c10::ArrayRef<const c10::IValue> arguments);
 /// Of an operator, by its name without "sherd::" or "aten::" and the arguments that profilers see.
 /// None where it only names memory anew. What ALiBi adds to attention is not in it.

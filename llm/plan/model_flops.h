@@ -15,10 +15,11 @@ namespace llm::plan {
 /// multiplication and an addition are two. What is computed again to save memory does not count.
 /// Source: Chowdhery et al. 2022, PaLM, arXiv:2204.02311, appendix B; of the head and of attention
 /// only what the loss depends on.
+/// Where layers have a window, pairs are those of an average layer (DecoderConfig::seen_pairs()).
 struct ModelFlops {
   double a_token = 0;             ///< in linear layers
   double a_supervised_token = 0;  ///< in the head, which others do not need
-  double a_pair = 0;              ///< of a token and one that it attends to, itself or before it
+  double a_pair = 0;              ///< of a token and one that it sees in each layer
 
   [[nodiscard]] double of(std::int64_t tokens, std::int64_t supervised_tokens,
                           std::int64_t pairs) const {

@@ -116,6 +116,7 @@ struct OperatorWatch::State {
       note_moved(name, function.inputs());
       if (name.starts_with(kAttention)) {
         outermost.document_tokens = mean_document_tokens(function.inputs());
+        outermost.has_window = window_of(function.inputs()) != 0;
       }
     } else if (function.scope() == at::RecordScope::USER_SCOPE) {
       outermost = {std::string(name)};

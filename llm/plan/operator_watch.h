@@ -24,13 +24,14 @@ struct OperatorCall {
   double moved_bytes = 0;      ///< see moved_bytes()
   double document_tokens = 0;  ///< of attention: of the document that a pair is of, on average
   sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Auto;  ///< that computes it
+  bool has_window = false;                                                    ///< of attention
   std::vector<KernelCall> kernels = {};  ///< of a GPU, where it is planned on meta
 };
 
 /// Whether an operator of this name (without "sherd::") multiplies matrices.
 [[nodiscard]] bool multiplies(std::string_view name);
 /// Operations of the products in one call of an operator that multiplies(): two per multiplication
-/// and addition; of attention the half that causality leaves. `arguments`: those that profilers
+/// and addition; of attention what causality and a window leave. `arguments`: those that profilers
 /// see.
 [[nodiscard]] double product_operations(std::string_view name,
                                         c10::ArrayRef<const c10::IValue> arguments);

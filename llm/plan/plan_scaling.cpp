@@ -32,16 +32,18 @@ std::vector<PlannedHosts> larger_and_larger(const PlannedHosts& hosts, int gpus_
   return found;
 }
 
-double flops_of(const ModelFlops& model, const MicroBatch& batch) {
-  std::int64_t tokens = 0, supervised = 0, pairs = 0;
+double flops_of(const setup::ModelShape& model, const MicroBatch& batch) {
+  std::int64_t tokens = 0, supervised = 0;
+  double pairs = 0;
   for (const std::int64_t length : batch.sample_tokens) {
     tokens += length;
-    pairs += length * (length + 1) / 2;
+    pairs += model.config.shape.seen_pairs(length);
   }
   for (const std::int64_t count : batch.supervised_tokens) {
     supervised += count;
   }
-  return model.of(tokens, supervised, pairs);
+  return model_flops(*model.shapes, model.config.shape)
+      .of(tokens, supervised, static_cast<std::int64_t>(pairs));
 }
 
 // What a rank does in a step, however many there are.
@@ -60,7 +62,7 @@ WorkOfARank work_of(const RunPlan& plan, const setup::ModelShape& shape,
   const c10::ScalarType dtype =
       plan.weights.dtype == "float32" ? c10::kFloat : plan.hosts.device.auto_dtype;
   return {train.global_batch / ranks, batches.tokens_a_step / ranks,
-          micro_batches * flops_of(model_flops(*shape.shapes, shape.config.shape), batches.typical),
+          micro_batches * flops_of(shape, batches.typical),
           peak_of(plan.hosts.device, {plan.hosts.ranks, plan.hosts.threads}, dtype)};
 }
 

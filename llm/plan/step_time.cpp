@@ -258,7 +258,8 @@ class PlannedStep {
   void choose_attention(OperatorCall& call, const AlibiColumns& columns, bool is_backward) const {
     constexpr double kCopiesForward = 4, kCopiesBackward = 5;
     const double copies = is_backward ? kCopiesBackward : kCopiesForward;
-    call.attention = run_.attention;
+    const bool is_served = run_.attention != sherd::ops::AttentionKernel::Cudnn || !call.has_window;
+    call.attention = is_served ? run_.attention : sherd::ops::AttentionKernel::Flash;
     for (KernelCall& kernel : call.kernels) {
       kernel.operations *= columns.share;
       if (run_.attention == sherd::ops::AttentionKernel::Plain) {

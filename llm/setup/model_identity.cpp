@@ -76,8 +76,9 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   const auto& [hidden_size, feed_forward_size, layers, heads, key_heads, head_size, vocab_size,
                context_length, norm_epsilon, initializer_range, tied_embedding, rope,
                layers_without_rope, query_key_value_bias, head_norm, norm_placement, norm_gain,
-               fused_projections, gelu_gate, score_scale, embedding_scale, residual_scale, logits,
-               learned_positions, residual_is_normalised] = shape;
+               fused_projections, gelu_gate, score_scale, score_cap, window, layers_with_window,
+               embedding_scale, residual_scale, logits, learned_positions, residual_is_normalised] =
+      shape;
   static_cast<void>(initializer_range);  // of weights that are not loaded
   // The names of parameters tell.
   static_cast<void>(query_key_value_bias);
@@ -109,7 +110,6 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   };
   add_unless(1, "scale of embeddings", embedding_scale);
   add_unless(1, "residual_multiplier", residual_scale);
-  add_unless(0, "scale of scores", score_scale);
   add_unless(1, "logits_scaling", logits.divisor);
   add_unless(0, "final_logit_softcapping", logits.cap.value_or(0));
   if (rope) {
@@ -117,6 +117,16 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   }
   if (!layers_without_rope.empty()) {
     add("layers without rope", fmt::format("{}", fmt::join(layers_without_rope, ", ")));
+  }
+  if (score_scale != 0) {
+    add("scale of scores", score_scale);
+  }
+  if (score_cap != 0) {
+    add("attn_logit_softcapping", score_cap);
+  }
+  if (!layers_with_window.empty()) {
+    add("sliding_window", window);
+    add("layers with a window", fmt::format("{}", fmt::join(layers_with_window, ", ")));
   }
 }
 

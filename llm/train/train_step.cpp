@@ -37,27 +37,26 @@ at::Tensor gradient_of(const at::Tensor& loss, const StepPlan& plan) {
                                                    : first_gradient(loss, plan.left_out);
 }
 
-std::int64_t attended_pairs(const inputs::Batch& batch) {
-  std::int64_t pairs = 0;
+double attended_pairs(const model::DecoderConfig& shape, const inputs::Batch& batch) {
+  double pairs = 0;
   for (std::int64_t i = 0; i < batch.samples(); ++i) {
     const auto at = static_cast<std::size_t>(i);
-    const std::int64_t length = batch.bounds[at + 1] - batch.bounds[at];
-    pairs += length * (length + 1) / 2;
+    pairs += shape.seen_pairs(batch.bounds[at + 1] - batch.bounds[at]);
   }
   return pairs;
 }
 
 // What all ranks must know before the step: how many tokens it has, and whether it is to be.
-StepOutcome count(sherd::World& world, const std::vector<inputs::Batch>& micro_batches,
-                  bool stop_here) {
+StepOutcome count(sherd::Sharded<model::CausalLm>& model,
+                  const std::vector<inputs::Batch>& micro_batches, bool stop_here) {
   double totals[] = {0, 0, 0, 0, stop_here ? 1.0 : 0.0};
   for (const inputs::Batch& batch : micro_batches) {
     totals[0] += static_cast<double>(batch.tokens());
     totals[1] += static_cast<double>(batch.supervised_tokens);
     totals[2] += static_cast<double>(batch.samples());
-    totals[3] += static_cast<double>(attended_pairs(batch));
+    totals[3] += attended_pairs(model.module()->config(), batch);
   }
-  world.all_reduce(totals);
+  model.world().all_reduce(totals);
   StepOutcome outcome;
   outcome.tokens = static_cast<std::int64_t>(totals[0]);
   outcome.supervised_tokens = static_cast<std::int64_t>(totals[1]);
@@ -218,7 +217,7 @@ void LaunchedStep::update(sherd::AdamW& optimizer, sherd::GradScaler* scaler) {
 LaunchedStep launch_step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer,
                          sherd::GradScaler* scaler, const std::vector<inputs::Batch>& micro_batches,
                          const StepPlan& plan, std::optional<StepClock> clock) {
-  LaunchedStep step(count(model.world(), micro_batches, plan.stop_here), plan,
+  LaunchedStep step(count(model, micro_batches, plan.stop_here), plan,
                     clock ? std::move(*clock) : StepClock(model.world().device()));
   StepOutcome& outcome = step.outcome_;
   if (outcome.stop_requested || outcome.supervised_tokens == 0) {

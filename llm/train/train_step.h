@@ -26,7 +26,7 @@ struct StepOutcome {
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
   std::int64_t samples = 0;
-  std::int64_t attended_pairs = 0;  ///< of a token and itself or one before it in its sample
+  std::int64_t attended_pairs = 0;  ///< of a token and one that it sees: itself, or before it
   bool overflowed = false;          ///< fp16 gradients were not finite: nothing was updated
   std::string skipped = {};  ///< what was not finite, where nothing was updated for it: "the loss"
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun

@@ -18,7 +18,10 @@ ScoreRows rows_of(const at::Tensor& scores, const ScoreBlock& block) {
           .first_query = block.first_query,
           .heads = block.heads,
           .scale = static_cast<float>(block.scale),
-          .slopes = data<float>(block.slopes)};
+          .slopes = data<float>(block.slopes),
+          .first_key = block.first_key,
+          .window = block.scores.window,
+          .soft_cap = static_cast<float>(block.scores.soft_cap)};
 }
 
 void softmax(at::Tensor& scores, at::Tensor& log_sums, const ScoreBlock& block) {
@@ -53,8 +56,13 @@ at::Tensor for_products(const at::Tensor& tensor) {
 }
 
 AttentionInputs for_products(const AttentionInputs& inputs) {
-  return {for_products(inputs.query), for_products(inputs.key), for_products(inputs.value),
-          inputs.documents, inputs.slopes};
+  return {for_products(inputs.query),
+          for_products(inputs.key),
+          for_products(inputs.value),
+          inputs.documents,
+          inputs.slopes,
+          inputs.kernel,
+          inputs.scores};
 }
 
 // Up to this size heads have less work in products than in scores and copies between them; where
@@ -73,7 +81,7 @@ AttentionInputs with_dense_heads(const AttentionInputs& inputs) {
     return heads.stride(2) == 1 ? heads : heads.contiguous();
   };
   return {dense(inputs.query), dense(inputs.key), dense(inputs.value), inputs.documents,
-          inputs.slopes};
+          inputs.slopes,       inputs.kernel,     inputs.scores};
 }
 
 template <class T>
@@ -90,7 +98,9 @@ SmallHeads<T> small_heads(const AttentionInputs& inputs) {
           .heads = inputs.query.size(1),
           .key_heads = inputs.key.size(1),
           .head_size = inputs.query.size(2),
-          .scale = static_cast<float>(scale_of(inputs.query))};
+          .scale = static_cast<float>(scale_of(inputs)),
+          .window = inputs.scores.window,
+          .soft_cap = static_cast<float>(inputs.scores.soft_cap)};
 }
 
 // Calls f(begin, end) for the parts of small_heads().
@@ -164,7 +174,8 @@ bool has_dense_keys(const at::Tensor& cached) {
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            const at::Tensor& positions, const at::Tensor& slopes) {
+                            const at::Tensor& positions, const at::Tensor& slopes,
+                            const AttentionScores& scores) {
   const at::Tensor queries = query.contiguous();
   const bool as_they_are = has_dense_keys(key) && key.strides() == value.strides();
   const at::Tensor keys = as_they_are ? key : key.contiguous();
@@ -184,7 +195,9 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
                              .head_size = query.size(2),
                              .text_stride = keys.stride(0),
                              .key_head_stride = keys.stride(1),
-                             .scale = static_cast<float>(scale_of(query))};
+                             .scale = static_cast<float>(scale_of(query, scores)),
+                             .window = scores.window,
+                             .soft_cap = static_cast<float>(scores.soft_cap)};
     for_rows(query.size(0) * key.size(1), key.size(2) * query.size(2),
              [&](int64_t begin, int64_t end) {
                kernels<T>().decode_attention(rows, mutable_data<T>(mixed), begin, end);

@@ -4,6 +4,7 @@
 //
 // Rows are worked on from `begin` to `end`, so that a caller can deal them out to threads.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@
 namespace sherd::ops::cpu {
 
 /// Scores of queries against keys. Row r belongs to query `first_query` + r % `queries` of head
-/// (r ÷ `queries`) % `heads`, and sees as many keys as it has tokens up to itself.
+/// (r ÷ `queries`) % `heads`. Column c is of key `first_key` + c. A row sees the columns from
+/// hidden() up to visible().
 struct ScoreRows {
   int64_t columns = 0;      ///< keys that have a score
   int64_t queries = 0;      ///< of a block
@@ -25,15 +27,24 @@ struct ScoreRows {
   int64_t heads = 1;
   float scale = 1;                ///< what scores are multiplied by
   const float* slopes = nullptr;  ///< [heads]: ALiBi's, or null for none
+  int64_t first_key = 0;
+  int64_t window = 0;  ///< keys that a query sees; 0: all up to itself
+  float soft_cap = 0;  ///< of scaled scores; 0: none
 
-  [[nodiscard]] int64_t visible(int64_t row) const { return first_query + row % queries + 1; }
+  [[nodiscard]] int64_t visible(int64_t row) const {
+    return first_query + row % queries + 1 - first_key;
+  }
+  [[nodiscard]] int64_t hidden(int64_t row) const {
+    return window == 0 ? 0 : std::max<int64_t>(visible(row) - window, 0);
+  }
   [[nodiscard]] float slope(int64_t row) const {
     return slopes == nullptr ? 0.0F : slopes[row / queries % heads];
   }
 };
 
 /// One new query a head against cached keys. Row r is of text r ÷ `key_heads` and key head
-/// r % `key_heads`, with all heads that share it; it sees keys 0 … positions[text].
+/// r % `key_heads`, with all heads that share it; it sees keys 0 … positions[text], or the last
+/// `window` of them.
 template <class T>
 struct DecodeRows {
   const T* query = nullptr;  ///< [texts, heads, head_size]
@@ -48,6 +59,8 @@ struct DecodeRows {
   int64_t text_stride = 0;      ///< of keys and of values, in elements
   int64_t key_head_stride = 0;  ///< as `text_stride`
   float scale = 1;
+  int64_t window = 0;  ///< 0: all
+  float soft_cap = 0;  ///< of scaled scores; 0: none
 };
 
 /// Vectors of heads, each dense: of token t and head h the one at t × token_stride + h ×
@@ -77,6 +90,8 @@ struct SmallHeads {
   int64_t key_heads = 0;
   int64_t head_size = 0;
   float scale = 1;
+  int64_t window = 0;  ///< keys that a query sees; 0: all up to itself
+  float soft_cap = 0;  ///< of scaled scores; 0: none
 };
 /// Dense: [tokens, heads, head_size], with key heads in `key` and `value`.
 template <class T>
@@ -130,8 +145,8 @@ struct NormTerms {
 /// The loops for tensors of one dtype T: float, c10::BFloat16 or c10::Half.
 template <class T>
 struct Kernels {
-  /// scores [rows, columns] become softmax(scale × score − slope × distance) over the keys that are
-  /// seen, and 0 elsewhere. log_sums [rows]: the log of each row's sum of exponentials.
+  /// scores [rows, columns] become softmax(cap(scale × score) − slope × distance) over the keys
+  /// that are seen, and 0 elsewhere. log_sums [rows]: the log of each row's sum of exponentials.
   void (*causal_softmax)(const ScoreRows& rows, T* scores, float* log_sums, int64_t begin,
                          int64_t end);
   /// scores become probabilities again, and grad_probabilities [rows, columns] the gradient of the
@@ -139,7 +154,8 @@ struct Kernels {
   void (*causal_softmax_backward)(const ScoreRows& rows, T* scores, T* grad_probabilities,
                                   const float* log_sums, int64_t begin, int64_t end);
 
-  /// out [texts, heads, head_size] = softmax(scale × query · keys − slope × distance) · values.
+  /// out [texts, heads, head_size] = softmax(cap(scale × query · keys) − slope × distance) ·
+  /// values.
   void (*decode_attention)(const DecodeRows<T>& rows, T* out, int64_t begin, int64_t end);
 
   /// out [tokens, heads × head_size] of the parts `begin` to `end`. log_sums [tokens × heads]: the

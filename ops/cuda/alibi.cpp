@@ -45,14 +45,21 @@ AttentionInputs with_alibi_columns(const AttentionInputs& inputs,
   const Dtype dtype = dtype_of(inputs.query);
   const at::Tensor query = wider(inputs.query, [&](StreamHandle stream, const auto& of) {
     launch_alibi_queries(dtype, stream, of, inputs.slopes.const_data_ptr<float>(),
-                         scale_of(inputs.query));
+                         scale_of(inputs));
   });
   const at::Tensor key = wider(inputs.key, [&](StreamHandle stream, const auto& of) {
     launch_alibi_keys(dtype, stream, of, document_offsets.const_data_ptr<int32_t>(),
                       static_cast<int>(inputs.documents.count()));
   });
-  return {query,         key,          with_zero_columns(inputs.value), inputs.documents,
-          /*slopes=*/{}, inputs.kernel};
+  AttentionScores scores = inputs.scores;
+  scores.scale = scale_of(inputs);  // of the heads without columns
+  return {query,
+          key,
+          with_zero_columns(inputs.value),
+          inputs.documents,
+          /*slopes=*/{},
+          inputs.kernel,
+          scores};
 }
 
 at::Tensor with_zero_columns(const at::Tensor& heads) {

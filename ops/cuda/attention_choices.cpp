@@ -36,10 +36,16 @@ AttentionKernel after(AttentionKernel kernel) {
   return kernel == AttentionKernel::Cudnn ? AttentionKernel::Flash : AttentionKernel::Plain;
 }
 
-// Where cuDNN cannot be asked now.
+// Whether the kernel computes a trial first: LibTorch may be built without what it is asked for.
+bool needs_trial(const AttentionInputs& inputs, AttentionKernel kernel) {
+  return kernel == AttentionKernel::Cudnn || inputs.scores.window != 0;
+}
+
+// Where cuDNN cannot be asked now, and nothing can be tried.
 AttentionKernel without_cudnn(const AttentionInputs& inputs) {
-  const bool serves_flash =
-      inputs.kernel != AttentionKernel::Plain && why_not_flash_attention(inputs).empty();
+  const bool serves_flash = inputs.kernel != AttentionKernel::Plain &&
+                            !needs_trial(inputs, AttentionKernel::Flash) &&
+                            why_not_flash_attention(inputs).empty();
   return serves_flash ? AttentionKernel::Flash : AttentionKernel::Plain;
 }
 
@@ -55,6 +61,8 @@ AttentionChoices::Kind AttentionChoices::kind_of(const AttentionInputs& inputs) 
                     .dtype = query.scalar_type(),
                     .has_alibi = inputs.slopes.defined(),
                     .has_equal_lengths = inputs.documents.have_equal_lengths(),
+                    .window = inputs.scores.window,
+                    .has_soft_cap = inputs.scores.soft_cap != 0,
                     .why = {}},
           .why_not_cudnn = why_not_cudnn(inputs),
           .why_not_flash = why_not_flash_attention(inputs)};
@@ -65,7 +73,7 @@ bool AttentionChoices::are_same(const Kind& a, const Kind& b) {
     const AttentionChoice& shape = kind.shape;
     return std::tie(kind.wanted, kind.why_not_cudnn, kind.why_not_flash, shape.heads,
                     shape.key_heads, shape.head_size, shape.dtype, shape.has_alibi,
-                    shape.has_equal_lengths);
+                    shape.has_equal_lengths, shape.window, shape.has_soft_cap);
   };
   return parts(a) == parts(b);
 }
@@ -76,10 +84,10 @@ void AttentionChoices::choose_from(AttentionKernel first, const AttentionInputs&
   AttentionChoice& shape = kind.shape;
   for (shape.kernel = std::max(first, AttentionKernel::Cudnn);
        shape.kernel != AttentionKernel::Plain; shape.kernel = after(shape.kernel)) {
-    const bool is_cudnn = shape.kernel == AttentionKernel::Cudnn;
-    std::string reason = is_cudnn ? kind.why_not_cudnn : kind.why_not_flash;
-    if (is_cudnn && reason.empty()) {
-      reason = problem_of_cudnn_attention(inputs);
+    std::string reason =
+        shape.kernel == AttentionKernel::Cudnn ? kind.why_not_cudnn : kind.why_not_flash;
+    if (reason.empty() && needs_trial(inputs, shape.kernel)) {
+      reason = problem_of_attention(inputs, shape.kernel);
     }
     if (reason.empty()) {
       return;

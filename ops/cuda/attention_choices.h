@@ -16,9 +16,9 @@ namespace sherd::ops::cuda {
 inline constexpr std::size_t kMostCudnnLengths = 8;
 
 /// The choices of a process. A choice is made once for each kind of shape: dtype, heads, key heads,
-/// head size, ALiBi, documents of one length or of several, the kernel that the caller names, and
-/// what each kernel refuses. It is kept, so that recomputation takes the same kernel, and so that a
-/// captured graph finds it made. Any thread.
+/// head size, ALiBi, documents of one length or of several, window, soft cap, the kernel that the
+/// caller names, and what each kernel refuses. It is kept, so that recomputation takes the same
+/// kernel, and so that a captured graph finds it made. Any thread.
 class AttentionChoices {
  public:
   AttentionChoices() = default;
@@ -26,9 +26,9 @@ class AttentionChoices {
   AttentionChoices& operator=(const AttentionChoices&) = delete;
   ~AttentionChoices() = default;
 
-  /// The kernel that computes these: Cudnn, Flash or Plain. Before cuDNN is chosen, it computes a
-  /// small trial, for which the host waits. While a graph is captured, nothing is tried: where
-  /// no choice has been made, the answer is Flash or Plain.
+  /// The kernel that computes these: Cudnn, Flash or Plain. Before cuDNN is chosen, or flash
+  /// attention with a window, it computes a small trial, for which the host waits. While a graph is
+  /// captured, nothing is tried: where no choice has been made, the answer is Flash or Plain.
   [[nodiscard]] AttentionKernel choose(const AttentionInputs& inputs);
 
   /// After `kernel` has thrown for a shape of this kind: the next kernel computes from now on.

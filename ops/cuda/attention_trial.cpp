@@ -5,12 +5,14 @@
 
 #include "ops/cuda/cudnn_attention.h"
 #include "ops/cuda/dispatch.h"
+#include "ops/cuda/flash_attention.h"
 
 namespace sherd::ops::cuda {
 namespace {
 
 constexpr int64_t kTrialDocuments = 2;
 constexpr int64_t kTrialTokens = 192;  // more than a head has, and no multiple of 128
+constexpr int64_t kTrialWindow = 100;  // no multiple of a kernel's blocks
 
 // Numbers between −size and size that follow no pattern: the fraction of a steep sine. LibTorch's
 // generators of random numbers are the run's, and stay as they are.
@@ -43,20 +45,33 @@ AttentionInputs trial_inputs(const AttentionInputs& like) {
           made_up(like.query, {tokens, key_heads, size}, 78.233),
           made_up(like.query, {tokens, key_heads, size}, 37.719),
           Documents::of_equal_length(kTrialDocuments, kTrialTokens),
-          {}};
+          like.slopes,
+          like.kernel,
+          {.window = like.scores.window == 0 ? 0 : kTrialWindow}};
 }
 
-at::Tensor agrees_with_plain(const AttentionInputs& inputs) {
+AttentionOutput attention_by(AttentionKernel kernel, const AttentionInputs& inputs) {
+  return kernel == AttentionKernel::Cudnn ? cudnn_attention(inputs) : flash_attention(inputs);
+}
+AttentionGradients attention_backward_by(AttentionKernel kernel, const AttentionInputs& inputs,
+                                         const AttentionOutput& output, const at::Tensor& grad) {
+  return kernel == AttentionKernel::Cudnn ? cudnn_attention_backward(inputs, output, grad)
+                                          : flash_attention_backward(inputs, output, grad);
+}
+
+at::Tensor agrees_with_plain(const AttentionInputs& inputs, AttentionKernel kernel) {
   const AttentionInputs wide{inputs.query.to(at::kFloat),
                              inputs.key.to(at::kFloat),
                              inputs.value.to(at::kFloat),
                              inputs.documents,
-                             {}};
+                             inputs.slopes,
+                             inputs.kernel,
+                             inputs.scores};
   const at::Tensor grad = made_up(
       inputs.query, {inputs.query.size(0), inputs.query.size(1) * inputs.query.size(2)}, 53.187);
-  const AttentionOutput found = cudnn_attention(inputs);
+  const AttentionOutput found = attention_by(kernel, inputs);
   const AttentionOutput expected = plain_backend().attention(wide);
-  const AttentionGradients gradients = cudnn_attention_backward(inputs, found, grad);
+  const AttentionGradients gradients = attention_backward_by(kernel, inputs, found, grad);
   const AttentionGradients of_plain =
       plain_backend().attention_backward(wide, expected, grad.to(at::kFloat));
   return is_near(found.mixed_TD, expected.mixed_TD)
@@ -67,9 +82,9 @@ at::Tensor agrees_with_plain(const AttentionInputs& inputs) {
 
 }  // namespace
 
-std::string problem_of_cudnn_attention(const AttentionInputs& like) {
+std::string problem_of_attention(const AttentionInputs& like, AttentionKernel kernel) {
   try {
-    return read_flag(agrees_with_plain(trial_inputs(like)))
+    return read_flag(agrees_with_plain(trial_inputs(like), kernel))
                ? ""
                : "in a trial its results differed from those of matrix products";
   } catch (const c10::OutOfMemoryError&) {

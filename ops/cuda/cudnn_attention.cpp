@@ -41,6 +41,12 @@ std::string why_not_cudnn_attention(const AttentionInputs& inputs) {
   if (inputs.slopes.defined()) {
     return "it has no ALiBi";
   }
+  if (inputs.scores.window != 0) {
+    return "LibTorch gives it no window";
+  }
+  if (inputs.scores.soft_cap != 0) {
+    return "LibTorch gives it no soft cap of scores";
+  }
   if (!inputs.documents.have_equal_lengths()) {
     return "the documents of a batch differ in length";
   }
@@ -70,7 +76,7 @@ AttentionOutput cudnn_attention(const AttentionInputs& inputs) {
       by_document(inputs.query, documents), by_document(inputs.key, documents),
       by_document(inputs.value, documents), /*attn_bias=*/std::nullopt,
       /*compute_log_sumexp=*/true, kCudnnDropout, kIsCausalForCudnn, /*return_debug_mask=*/false,
-      scale_of(inputs.query));
+      scale_of(inputs));
   return {by_token(std::get<0>(result)).reshape({inputs.query.size(0), -1}),
           /*log_sums=*/std::get<1>(result), AttentionKernel::Cudnn};
 }
@@ -92,7 +98,7 @@ AttentionGradients cudnn_attention_backward(const AttentionInputs& inputs,
       as_heads(grad_mixed_TD), by_document(query, documents), by_document(inputs.key, documents),
       by_document(inputs.value, documents), as_heads(output.mixed_TD), output.log_sums, unread,
       unread, /*attn_bias=*/none, /*cum_seq_q=*/none, /*cum_seq_k=*/none, documents.longest(),
-      documents.longest(), kCudnnDropout, kIsCausalForCudnn, scale_of(query));
+      documents.longest(), kCudnnDropout, kIsCausalForCudnn, scale_of(inputs));
   return {by_token(of_query), by_token(of_key), by_token(of_value)};
 }
 

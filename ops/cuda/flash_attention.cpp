@@ -1,6 +1,7 @@
 #include "ops/cuda/flash_attention.h"
 
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <ATen/ops/_flash_attention_backward.h>
@@ -17,6 +18,17 @@ namespace {
 
 constexpr bool kIsCausal = true;
 constexpr double kDropout = 0;
+
+// How many tokens before and behind a query it sees.
+struct SeenTokens {
+  explicit SeenTokens(const AttentionScores& scores) {
+    if (scores.window != 0) {
+      left = scores.window - 1;
+      right = 0;
+    }
+  }
+  std::optional<int64_t> left, right;
+};
 
 }  // namespace
 
@@ -36,6 +48,9 @@ std::string why_not_flash_attention(const AttentionInputs& inputs) {
   if (query.size(0) >= std::numeric_limits<int32_t>::max()) {
     return "the batch is too large";
   }
+  if (inputs.scores.soft_cap != 0) {
+    return "LibTorch's has no soft cap of scores";
+  }
   if (has_alibi && !serves_alibi_columns(inputs)) {
     return "with ALiBi it computes documents of up to " + std::to_string(kLongestAlibiDocument) +
            " tokens";
@@ -50,9 +65,10 @@ AttentionOutput flash_attention(const AttentionInputs& inputs) {
   const int64_t longest = inputs.documents.longest();
   const bool has_alibi = inputs.slopes.defined();
   const AttentionInputs read = has_alibi ? with_alibi_columns(inputs, offsets) : inputs;
+  const SeenTokens seen(inputs.scores);
   const auto result = at::_flash_attention_forward(
       read.query, read.key, read.value, offsets, offsets, longest, longest, kDropout, kIsCausal,
-      /*return_debug_mask=*/false, scale_of(inputs.query));
+      /*return_debug_mask=*/false, scale_of(inputs), seen.left, seen.right);
   const at::Tensor& wide = std::get<0>(result);
   const at::Tensor mixed = has_alibi ? without_columns(wide) : wide;
   return {mixed.reshape({mixed.size(0), -1}), /*log_sums=*/std::get<1>(result),
@@ -75,10 +91,11 @@ AttentionGradients flash_attention_backward(const AttentionInputs& inputs,
   };
   // Without dropout nobody reads the state of random numbers.
   const at::Tensor unread = at::empty({2}, query.options().dtype(at::kUInt64));
+  const SeenTokens seen(inputs.scores);
   const auto [of_query, of_key, of_value] = at::_flash_attention_backward(
       as_read(grad_mixed_TD), read.query, read.key, read.value, as_read(output.mixed_TD),
       output.log_sums, offsets, offsets, longest, longest, kDropout, kIsCausal, unread, unread,
-      scale_of(query));
+      scale_of(inputs), seen.left, seen.right);
   return has_alibi ? AttentionGradients{without_columns(of_query), without_columns(of_key),
                                         without_columns(of_value)}
                    : AttentionGradients{of_query, of_key, of_value};

@@ -60,9 +60,10 @@ class Blocks {
         matrices_(run.documents * key_heads_),
         heads_(inputs.query.size(1)),
         head_size_(inputs.query.size(2)),
-        scale_(scale_of(inputs.query)),
+        scale_(scale_of(inputs)),
         options_(inputs.query.options()),
-        slopes_(inputs.slopes) {}
+        slopes_(inputs.slopes),
+        scores_(inputs.scores) {}
 
   // The run's queries, or what has their shape [T, N, H], by the matrix that they share:
   // [B, K, R, L, H], a view
@@ -80,16 +81,24 @@ class Blocks {
   }
   [[nodiscard]] at::Tensor room() const {
     const int64_t queries = std::min(kBlockQueries, run_.length);
-    return at::empty({matrices_ * group_ * queries * run_.length}, options_);
+    const int64_t keys = scores_.window == 0
+                             ? run_.length
+                             : std::min(run_.length, scores_.window - 1 + kBlockQueries);
+    return at::empty({matrices_ * group_ * queries * keys}, options_);
   }
   // The part of such room that a block's scores take: [M, R × n, S]
   [[nodiscard]] at::Tensor scores(const at::Tensor& room, int64_t begin, int64_t end) const {
-    const int64_t queries = end - begin;
-    return room.narrow(0, 0, matrices_ * group_ * queries * end)
-        .view({matrices_, group_ * queries, end});
+    const int64_t queries = end - begin, keys = end - scores_.first_seen(begin);
+    return room.narrow(0, 0, matrices_ * group_ * queries * keys)
+        .view({matrices_, group_ * queries, keys});
+  }
+  // What a block reads, or adds to, of keys or values: [M, S, H], a view
+  [[nodiscard]] at::Tensor seen(const at::Tensor& keys, int64_t begin, int64_t end) const {
+    const int64_t first = scores_.first_seen(begin);
+    return keys.narrow(1, first, end - first);
   }
   [[nodiscard]] ScoreBlock block(int64_t begin, int64_t end) const {
-    return {begin, end - begin, heads_, scale_, slopes_};
+    return {begin, end - begin, heads_, scale_, slopes_, scores_.first_seen(begin), scores_};
   }
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -104,11 +113,8 @@ class Blocks {
   double scale_;
   at::TensorOptions options_;
   at::Tensor slopes_;
+  AttentionScores scores_;
 };
-
-void add_to(const at::Tensor& sum, const at::Tensor& part, int64_t end) {
-  sum.narrow(1, 0, end).add_(part);
-}
 
 // a · b in memory of its own: [M, m, n]
 at::Tensor product_of(const AttentionSteps& steps, const at::Tensor& a, const at::Tensor& b) {
@@ -133,13 +139,14 @@ void attend(const AttentionSteps& steps, const AttentionInputs& inputs, const Ru
   const at::Tensor room = blocks.room();
   blocks.for_each([&](int64_t begin, int64_t end) {
     at::Tensor scores = blocks.scores(room, begin, end);
-    steps.bmm(scores, blocks.take(queries, begin, end), keys.narrow(1, 0, end).transpose(1, 2));
+    steps.bmm(scores, blocks.take(queries, begin, end),
+              blocks.seen(keys, begin, end).transpose(1, 2));
     const at::Tensor kept = all_log_sums.slice(1, begin, end);
     at::Tensor log_sums = at::empty({kept.numel()}, kept.options());
     steps.softmax(scores, log_sums, blocks.block(begin, end));
     kept.copy_(log_sums.view(kept.sizes()));
     const at::Tensor place = places.slice(3, begin, end);
-    place.copy_(product_of(steps, scores, values.narrow(1, 0, end)).view(place.sizes()));
+    place.copy_(product_of(steps, scores, blocks.seen(values, begin, end)).view(place.sizes()));
   });
 }
 
@@ -161,15 +168,17 @@ void attend_backward(const AttentionSteps& steps, const AttentionInputs& inputs,
   blocks.for_each([&](int64_t begin, int64_t end) {
     const at::Tensor block_queries = blocks.take(queries, begin, end);
     const at::Tensor block_grad = blocks.take(grad_mixed, begin, end);
-    const at::Tensor seen = keys.narrow(1, 0, end);
+    const at::Tensor seen = blocks.seen(keys, begin, end);
     at::Tensor scores = blocks.scores(room, begin, end);
     at::Tensor grad_scores = blocks.scores(grad_room, begin, end);
     steps.bmm(scores, block_queries, seen.transpose(1, 2));
-    steps.bmm(grad_scores, block_grad, values.narrow(1, 0, end).transpose(1, 2));
+    steps.bmm(grad_scores, block_grad, blocks.seen(values, begin, end).transpose(1, 2));
     steps.softmax_backward(scores, grad_scores, block_of(all_log_sums, begin, end),
                            blocks.block(begin, end));
-    add_to(grad_values, product_of(steps, scores.transpose(1, 2), block_grad), end);
-    add_to(grad_keys, product_of(steps, grad_scores.transpose(1, 2), block_queries), end);
+    blocks.seen(grad_values, begin, end)
+        .add_(product_of(steps, scores.transpose(1, 2), block_grad));
+    blocks.seen(grad_keys, begin, end)
+        .add_(product_of(steps, grad_scores.transpose(1, 2), block_queries));
     const at::Tensor place = grad_queries.slice(3, begin, end);
     place.copy_(product_of(steps, grad_scores, seen).view(place.sizes()));
   });
@@ -183,8 +192,8 @@ void attend_backward(const AttentionSteps& steps, const AttentionInputs& inputs,
 
 }  // namespace
 
-double scale_of(const at::Tensor& query) {
-  return 1 / std::sqrt(static_cast<double>(query.size(-1)));
+double scale_of(const at::Tensor& query, const AttentionScores& scores) {
+  return scores.scale == 0 ? 1 / std::sqrt(static_cast<double>(query.size(-1))) : scores.scale;
 }
 
 AttentionOutput blockwise_attention(const AttentionSteps& steps, const AttentionInputs& inputs) {
@@ -216,23 +225,30 @@ AttentionGradients blockwise_attention_backward(const AttentionSteps& steps,
 
 at::Tensor attention_of_one_query(const at::Tensor& query, const at::Tensor& key,
                                   const at::Tensor& value, const at::Tensor& positions,
-                                  const at::Tensor& slopes) {
+                                  const at::Tensor& slopes, const AttentionScores& rule) {
   const int64_t batch = query.size(0), heads = query.size(1), head_size = query.size(2);
   const int64_t key_heads = key.size(1), length = key.size(2);
   const at::Tensor queries = query.reshape({batch * key_heads, heads / key_heads, head_size});
   const auto matrices = [&](const at::Tensor& cached) {
     return cached.reshape({-1, length, head_size});
   };
-  at::Tensor scores = at::bmm(queries, matrices(key).transpose(1, 2)).mul_(scale_of(query));
+  at::Tensor scores = at::bmm(queries, matrices(key).transpose(1, 2)).mul_(scale_of(query, rule));
+  if (rule.soft_cap != 0) {
+    scores = scores.to(statistics_dtype(scores.scalar_type()));
+    scores = scores.div_(rule.soft_cap).tanh_().mul_(rule.soft_cap);
+  }
   if (slopes.defined()) {
     scores = scores.to(statistics_dtype(scores.scalar_type()));
     const at::Tensor distances =
         at::arange(length, scores.options()) - positions.view({-1, 1, 1});  // [B, 1, S]
     scores.view({batch, heads, 1, length}).add_(slopes.view({-1, 1, 1}) * distances.unsqueeze(-3));
   }
-  const at::Tensor future =
-      at::arange(length, positions.options()) > positions.unsqueeze(1);  // [B, S]
-  scores.view({batch, heads, length}).masked_fill_(future.unsqueeze(1), kMasked);
+  const at::Tensor keys = at::arange(length, positions.options());
+  at::Tensor hidden = keys > positions.unsqueeze(1);  // [B, S]
+  if (rule.window != 0) {
+    hidden.logical_or_(keys <= positions.unsqueeze(1) - rule.window);
+  }
+  scores.view({batch, heads, length}).masked_fill_(hidden.unsqueeze(1), kMasked);
   const at::Tensor probabilities =
       at::_softmax(scores, -1, /*half_to_float=*/false).to(query.scalar_type());
   return at::bmm(probabilities, matrices(value)).view({batch, heads * head_size});

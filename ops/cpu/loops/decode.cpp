@@ -1,5 +1,6 @@
 // One query a head against cached keys: what generation computes for each token.
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -24,8 +25,10 @@ void probabilities(const DecodeRows<T>& rows, const T* query, const T* keys, int
                    float slope, float* scores) {
   float peak = -std::numeric_limits<float>::infinity();
   for (int64_t s = 0; s < visible; ++s) {
-    scores[s] = rows.scale * dot(query, keys + s * rows.head_size, rows.head_size) +
-                slope * static_cast<float>(s - visible + 1);
+    const float scaled = rows.scale * dot(query, keys + s * rows.head_size, rows.head_size);
+    scores[s] = rows.soft_cap == 0.0F
+                    ? scaled + slope * static_cast<float>(s - visible + 1)
+                    : rows.soft_cap * std::tanh(scaled / rows.soft_cap);  // which has no slope
     peak = std::max(peak, scores[s]);
   }
   Pair total = broadcast(0.0F);
@@ -59,8 +62,10 @@ void decode_attention(const DecodeRows<T>& rows, T* out, int64_t begin, int64_t 
   const int64_t heads_a_key = rows.heads / rows.key_heads;
   for (int64_t r = begin; r < end; ++r) {
     const int64_t text = r / rows.key_heads, key_head = r % rows.key_heads;
-    const int64_t cached = text * rows.text_stride + key_head * rows.key_head_stride;
-    const int64_t visible = rows.positions[text] + 1;
+    const int64_t known = rows.positions[text] + 1;
+    const int64_t visible = rows.window == 0 ? known : std::min(known, rows.window);
+    const int64_t cached = text * rows.text_stride + key_head * rows.key_head_stride +
+                           (known - visible) * rows.head_size;
     for (int64_t h = 0; h < heads_a_key; ++h) {
       const int64_t head = key_head * heads_a_key + h;
       const int64_t query = (text * rows.heads + head) * rows.head_size;

@@ -146,5 +146,15 @@ inline Vec exponential(const Vec& x) {
   return Vec::blendv(x.exp_u20(), x, x.isnan());
 }
 
+// cap × tanh(x ÷ cap)
+inline Vec soft_capped(const Vec& x, float cap) {
+  return (x / Vec(cap)).tanh() * Vec(cap);
+}
+// Its derivative, by what it returned.
+inline Vec slope_of_cap(const Vec& capped, float cap) {
+  const Vec share = capped / Vec(cap);
+  return Vec(1.0F) - share * share;
+}
+
 }  // namespace
 }  // namespace sherd::ops::cpu

@@ -116,37 +116,67 @@ struct QueryBlock {
   std::vector<float> rows, columns;
 };
 
-// The scores of a block of queries, the first of which is `first` of its document.
+// How a head's scores are made of dot products, and which keys a query sees.
+struct HeadRule {
+  float scale, slope;
+  int64_t window;  // 0: no limit
+  float cap;       // 0: none
+  [[nodiscard]] int64_t first_key(int64_t first_query) const {
+    return window == 0 ? 0 : std::max<int64_t>(first_query - window + 1, 0);
+  }
+};
+
+// The scores of a block of queries, the first of which is `first`, counted as keys are. kIsLimited:
+// there is a window or a cap.
+template <bool kIsLimited>
 class BlockScores {
  public:
-  BlockScores(int64_t first, float scale, float slope)
+  BlockScores(int64_t first, const HeadRule& rule)
       : first_(first),
+        first_seen_by_all_(rule.window == 0 ? 0 : first + kLanes - rule.window),
         positions_(Vec::arange(static_cast<float>(first), 1.0F)),
-        scale_(scale),
-        slope_(slope),
-        has_slope_(slope != 0.0F) {}
+        scale_(rule.scale),
+        slope_(rule.slope),
+        has_slope_(rule.slope != 0.0F),
+        window_(rule.window),
+        cap_(rule.cap) {}
 
   [[nodiscard]] Vec biased(const float* weights, int64_t key) const {
     const Vec scaled = Vec::loadu(weights + key * kLanes) * scale_;
+    if (kIsLimited && cap_ != 0.0F) {  // and has no slope
+      return soft_capped(scaled, cap_);
+    }
     return has_slope_ ? at::vec::fmadd(Vec(static_cast<float>(key)) - positions_, slope_, scaled)
                       : scaled;
   }
   // `values` of the queries that see the key, `other` of the rest.
   [[nodiscard]] Vec seen(const Vec& values, float other, int64_t key) const {
-    return key <= first_
-               ? values
-               : Vec::blendv(Vec(other), values, positions_ >= Vec(static_cast<float>(key)));
+    const Vec inside =
+        key <= first_ ? values
+                      : Vec::blendv(Vec(other), values, positions_ >= Vec(static_cast<float>(key)));
+    return !kIsLimited || key >= first_seen_by_all_
+               ? inside
+               : Vec::blendv(Vec(other), inside,
+                             positions_ < Vec(static_cast<float>(key + window_)));
+  }
+  [[nodiscard]] const Vec& scale() const { return scale_; }
+  // What the gradient of a score is multiplied by for that of its dot product.
+  [[nodiscard]] Vec slope_of(const Vec& score) const {
+    return cap_ == 0.0F ? scale_ : scale_ * slope_of_cap(score, cap_);
   }
 
  private:
-  int64_t first_;
+  int64_t first_, first_seen_by_all_;
   Vec positions_, scale_, slope_;
   bool has_slope_;
+  int64_t window_;
+  float cap_;
 };
 
 // weights: dot products become exponentials of scores. Returns the log of each query's sum of them
 // in `log_sums`, and 1 ÷ the sum of what `weights` has.
-Vec exponentials(const BlockScores& scores, int64_t keys, float* weights, float* log_sums) {
+template <class Scores>
+Vec exponentials(const Scores& scores, int64_t keys, float* weights, float* log_sums) {
   Vec most(-std::numeric_limits<float>::infinity());
   for (int64_t k = 0; k < keys; ++k) {
     const Vec score =
@@ -165,19 +195,25 @@ Vec exponentials(const BlockScores& scores, int64_t keys, float* weights, float*
 }
 
 // weights: dot products become probabilities; grad_weights: their gradients become those of the dot
-// products.
-void gradients(const BlockScores& scores, int64_t keys, const float* log_sums, float scale,
-               float* weights, float* grad_weights) {
+// products. `slopes` is room for as much where there is a limit.
+template <bool kIsLimited>
+void gradients(const BlockScores<kIsLimited>& scores, int64_t keys, const float* log_sums,
+               float* weights, float* grad_weights, float* slopes) {
   const Vec shift = Vec::loadu(log_sums);
   Vec dots(0.0F);
   for (int64_t k = 0; k < keys; ++k) {
-    const Vec p = scores.seen(exponential(scores.biased(weights, k) - shift), 0.0F, k);
+    const Vec score = scores.biased(weights, k);
+    if constexpr (kIsLimited) {
+      scores.slope_of(score).store(slopes + k * kLanes);
+    }
+    const Vec p = scores.seen(exponential(score - shift), 0.0F, k);
     p.store(weights + k * kLanes);
     dots = at::vec::fmadd(p, scores.seen(Vec::loadu(grad_weights + k * kLanes), 0.0F, k), dots);
   }
   for (int64_t k = 0; k < keys; ++k) {
-    const Vec g = Vec::loadu(weights + k * kLanes) *
-                  (Vec::loadu(grad_weights + k * kLanes) - dots) * Vec(scale);
+    const Vec slope = kIsLimited ? Vec::loadu(slopes + k * kLanes) : scores.scale();
+    const Vec g =
+        Vec::loadu(weights + k * kLanes) * (Vec::loadu(grad_weights + k * kLanes) - dots) * slope;
     scores.seen(g, 0.0F, k).store(grad_weights + k * kLanes);
   }
 }
@@ -237,25 +273,27 @@ void for_each_block(const Part<T>& part, const Visit& visit) {
 }
 
 template <class T>
-float slope_of(const SmallHeads<T>& of, int64_t head) {
-  return of.slopes == nullptr ? 0.0F : of.slopes[head];
+HeadRule rule_of(const SmallHeads<T>& of, int64_t head) {
+  return {of.scale, of.slopes == nullptr ? 0.0F : of.slopes[head], of.window, of.soft_cap};
 }
 
-template <class T>
-void small_heads(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int64_t end) {
+template <bool kIsLimited, class T>
+void attend(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int64_t end) {
   const int64_t width = width_of(of.head_size), stride = of.heads * of.head_size;
   Room room(of.most_tokens, width);
   for (int64_t number = begin; number < end; ++number) {
     const Part<T> part(of, number);
     room.take_keys(of, part, width);
     for_each_block(part, [&](int64_t head, int64_t first, int64_t count) {
-      const int64_t keys = first + count;
+      const HeadRule rule = rule_of(of, head);
+      const int64_t first_key = rule.first_key(first), keys = first + count - first_key;
+      const int64_t seen = first_key * width;  // where those rows begin
       room.queries.take_from(of.query, part.begin + first, head, count, of.head_size, width);
-      dot(room.queries.columns.data(), room.keys.data(), keys, width, room.weights.data());
+      dot(room.queries.columns.data(), room.keys.data() + seen, keys, width, room.weights.data());
       float sums[kLanes];
-      const Vec inverse = exponentials(BlockScores(first, of.scale, slope_of(of, head)), keys,
-                                       room.weights.data(), sums);
-      mix(room.weights.data(), room.values.data(), keys, width, room.columns.data());
+      const BlockScores<kIsLimited> scores(first - first_key, rule);
+      const Vec inverse = exponentials(scores, keys, room.weights.data(), sums);
+      mix(room.weights.data(), room.values.data() + seen, keys, width, room.columns.data());
       put_back(room.columns.data(), count, of.head_size, inverse, stride,
                out + (part.begin + first) * stride + head * of.head_size);
       std::copy(sums, sums + count, log_sums + part.begin * of.heads + head * part.tokens + first);
@@ -274,14 +312,15 @@ void put_back_rows(const std::vector<float>& sums, const SmallHeads<T>& of, cons
   }
 }
 
-template <class T>
-void small_heads_backward(const SmallHeads<T>& of, const T* grad_out, const float* log_sums,
-                          const SmallHeadGradients<T>& grads, int64_t begin, int64_t end) {
+template <bool kIsLimited, class T>
+void attend_backward(const SmallHeads<T>& of, const T* grad_out, const float* log_sums,
+                     const SmallHeadGradients<T>& grads, int64_t begin, int64_t end) {
   const int64_t width = width_of(of.head_size), stride = of.heads * of.head_size;
   const HeadVectors<T> grad_mixed{grad_out, stride, of.head_size};
   Room room(of.most_tokens, width);
   QueryBlock grad_block(width);
   std::vector<float> grad_weights(room.weights.size());
+  std::vector<float> slopes(kIsLimited ? room.weights.size() : 0);
   std::vector<float> grad_keys(room.keys.size()), grad_values(room.keys.size());
   for (int64_t number = begin; number < end; ++number) {
     const Part<T> part(of, number);
@@ -289,25 +328,46 @@ void small_heads_backward(const SmallHeads<T>& of, const T* grad_out, const floa
     std::fill(grad_keys.begin(), grad_keys.end(), 0.0F);
     std::fill(grad_values.begin(), grad_values.end(), 0.0F);
     for_each_block(part, [&](int64_t head, int64_t first, int64_t count) {
-      const int64_t keys = first + count, token = part.begin + first;
+      const HeadRule rule = rule_of(of, head);
+      const int64_t first_key = rule.first_key(first), keys = first + count - first_key;
+      const int64_t seen = first_key * width, token = part.begin + first;
       room.queries.take_from(of.query, token, head, count, of.head_size, width);
       grad_block.take_from(grad_mixed, token, head, count, of.head_size, width);
-      dot(room.queries.columns.data(), room.keys.data(), keys, width, room.weights.data());
-      dot(grad_block.columns.data(), room.values.data(), keys, width, grad_weights.data());
+      dot(room.queries.columns.data(), room.keys.data() + seen, keys, width, room.weights.data());
+      dot(grad_block.columns.data(), room.values.data() + seen, keys, width, grad_weights.data());
       float sums[kLanes] = {};
       const float* own = log_sums + part.begin * of.heads + head * part.tokens + first;
       std::copy(own, own + count, sums);
-      gradients(BlockScores(first, of.scale, slope_of(of, head)), keys, sums, of.scale,
-                room.weights.data(), grad_weights.data());
-      mix(grad_weights.data(), room.keys.data(), keys, width, room.columns.data());
+      gradients(BlockScores<kIsLimited>(first - first_key, rule), keys, sums, room.weights.data(),
+                grad_weights.data(), slopes.data());
+      mix(grad_weights.data(), room.keys.data() + seen, keys, width, room.columns.data());
       put_back(room.columns.data(), count, of.head_size, Vec(1.0F), stride,
                grads.query + token * stride + head * of.head_size);
-      add_weighted(room.weights.data(), grad_block.rows.data(), keys, width, grad_values.data());
-      add_weighted(grad_weights.data(), room.queries.rows.data(), keys, width, grad_keys.data());
+      add_weighted(room.weights.data(), grad_block.rows.data(), keys, width,
+                   grad_values.data() + seen);
+      add_weighted(grad_weights.data(), room.queries.rows.data(), keys, width,
+                   grad_keys.data() + seen);
     });
     put_back_rows(grad_keys, of, part, width, grads.key);
     put_back_rows(grad_values, of, part, width, grads.value);
   }
+}
+
+template <class T>
+bool is_limited(const SmallHeads<T>& of) {
+  return of.window != 0 || of.soft_cap != 0.0F;
+}
+
+template <class T>
+void small_heads(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int64_t end) {
+  (is_limited(of) ? &attend<true, T> : &attend<false, T>)(of, out, log_sums, begin, end);
+}
+
+template <class T>
+void small_heads_backward(const SmallHeads<T>& of, const T* grad_out, const float* log_sums,
+                          const SmallHeadGradients<T>& grads, int64_t begin, int64_t end) {
+  (is_limited(of) ? &attend_backward<true, T> : &attend_backward<false, T>)(of, grad_out, log_sums,
+                                                                            grads, begin, end);
 }
 
 }  // namespace

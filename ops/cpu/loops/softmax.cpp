@@ -10,16 +10,24 @@
 namespace sherd::ops::cpu {
 namespace {
 
-// scale × score − slope × distance to the query, of the keys from `first` on. Beyond the last key
-// the numbers mean nothing.
-template <class T>
-inline Pair biased(const T* scores, int64_t first, int64_t count, float scale, float slope,
+// How a row's scores are made of products.
+struct RowRule {
+  float scale, slope, cap;
+};
+
+// cap(scale × score) − slope × distance to the query, of the keys from `first` on. Beyond the last
+// key the numbers mean nothing.
+template <bool kIsCapped, class T>
+inline Pair biased(const T* scores, int64_t first, int64_t count, const RowRule& rule,
                    int64_t visible) {
-  const Pair scaled = load(scores + first, count) * Vec(scale);
-  if (slope == 0.0F) {
+  const Pair scaled = load(scores + first, count) * Vec(rule.scale);
+  if constexpr (kIsCapped) {  // and has no slope
+    return each(scaled, [&](const Vec& x) { return soft_capped(x, rule.cap); });
+  }
+  if (rule.slope == 0.0F) {
     return scaled;
   }
-  return fma(counting(static_cast<float>(first - visible + 1)), broadcast(slope), scaled);
+  return fma(counting(static_cast<float>(first - visible + 1)), broadcast(rule.slope), scaled);
 }
 
 template <class T>
@@ -27,11 +35,11 @@ inline void clear(T* values, int64_t begin, int64_t end) {
   std::fill(values + begin, values + end, T(0.0F));
 }
 
-template <class T>
-float softmax_row(T* scores, int64_t visible, float scale, float slope, float* wide) {
+template <bool kIsCapped, class T>
+float softmax_row(T* scores, int64_t visible, const RowRule& rule, float* wide) {
   Pair most = broadcast(-std::numeric_limits<float>::infinity());
   for_each_step(visible, [&](int64_t i, int64_t count) {
-    const Pair x = biased(scores, i, count, scale, slope, visible);
+    const Pair x = biased<kIsCapped>(scores, i, count, rule, visible);
     store(wide + i, x);
     most = each(keep(x, most, count), most,
                 [](const Vec& a, const Vec& b) { return at::vec::maximum(a, b); });
@@ -52,50 +60,79 @@ float softmax_row(T* scores, int64_t visible, float scale, float slope, float* w
   return peak + std::log(sum_of_row);
 }
 
-template <class T>
-void causal_softmax(const ScoreRows& rows, T* scores, float* log_sums, int64_t begin, int64_t end) {
+RowRule rule_of(const ScoreRows& rows, int64_t row) {
+  return {rows.scale, rows.slope(row), rows.soft_cap};
+}
+
+template <bool kIsCapped, class T>
+void softmax_rows(const ScoreRows& rows, T* scores, float* log_sums, int64_t begin, int64_t end) {
   std::vector<float> wide(static_cast<size_t>(rows.columns + kStep));
   for (int64_t r = begin; r < end; ++r) {
     T* row = scores + r * rows.columns;
-    const int64_t visible = rows.visible(r);
-    log_sums[r] = softmax_row(row, visible, rows.scale, rows.slope(r), wide.data());
+    const int64_t hidden = rows.hidden(r), visible = rows.visible(r);
+    clear(row, 0, hidden);
+    log_sums[r] =
+        softmax_row<kIsCapped>(row + hidden, visible - hidden, rule_of(rows, r), wide.data());
     clear(row, visible, rows.columns);
   }
 }
 
-// With probabilities p and their gradient g: the gradient of a scaled score is p (g − Σ p g).
 template <class T>
-void softmax_backward_row(T* scores, T* grad, int64_t visible, float scale, float slope,
-                          float log_sum, float* wide) {
+void causal_softmax(const ScoreRows& rows, T* scores, float* log_sums, int64_t begin, int64_t end) {
+  (rows.soft_cap == 0 ? &softmax_rows<false, T> : &softmax_rows<true, T>)(rows, scores, log_sums,
+                                                                          begin, end);
+}
+
+// With probabilities p and their gradient g: the gradient of a capped score is p (g − Σ p g).
+// `room` holds two rows.
+template <bool kIsCapped, class T>
+void softmax_backward_row(T* scores, T* grad, int64_t visible, const RowRule& rule, float log_sum,
+                          std::vector<float>& room) {
+  float* const wide = room.data();
+  float* const slopes = wide + room.size() / 2;  // of the cap
   Pair dots = broadcast(0.0F);
   for_each_step(visible, [&](int64_t i, int64_t count) {
-    const Pair p = keep(
-        each(biased(scores, i, count, scale, slope, visible) - broadcast(log_sum), exponential),
-        broadcast(0.0F), count);
+    const Pair x = biased<kIsCapped>(scores, i, count, rule, visible);
+    if constexpr (kIsCapped) {
+      store(slopes + i, each(x, [&](const Vec& of) { return slope_of_cap(of, rule.cap); }));
+    }
+    const Pair p = keep(each(x - broadcast(log_sum), exponential), broadcast(0.0F), count);
     store(wide + i, p);
     dots = fma(p, load(grad + i, count), dots);
     store(scores + i, p, count);
   });
   const Pair dot = broadcast(sum(dots));
   for_each_step(visible, [&](int64_t i, int64_t count) {
-    const Pair g = load(wide + i) * (load(grad + i, count) - dot) * Vec(scale);
+    Pair g = load(wide + i) * (load(grad + i, count) - dot) * Vec(rule.scale);
+    if constexpr (kIsCapped) {
+      g = g * load(slopes + i);
+    }
     store(grad + i, g, count);
   });
+}
+
+template <bool kIsCapped, class T>
+void softmax_backward_rows(const ScoreRows& rows, T* scores, T* grad, const float* log_sums,
+                           int64_t begin, int64_t end) {
+  std::vector<float> room(static_cast<size_t>(2 * (rows.columns + kStep)));
+  for (int64_t r = begin; r < end; ++r) {
+    T* row = scores + r * rows.columns;
+    T* grad_row = grad + r * rows.columns;
+    const int64_t hidden = rows.hidden(r), visible = rows.visible(r);
+    clear(row, 0, hidden);
+    clear(grad_row, 0, hidden);
+    softmax_backward_row<kIsCapped>(row + hidden, grad_row + hidden, visible - hidden,
+                                    rule_of(rows, r), log_sums[r], room);
+    clear(row, visible, rows.columns);
+    clear(grad_row, visible, rows.columns);
+  }
 }
 
 template <class T>
 void causal_softmax_backward(const ScoreRows& rows, T* scores, T* grad, const float* log_sums,
                              int64_t begin, int64_t end) {
-  std::vector<float> wide(static_cast<size_t>(rows.columns + kStep));
-  for (int64_t r = begin; r < end; ++r) {
-    T* row = scores + r * rows.columns;
-    T* grad_row = grad + r * rows.columns;
-    const int64_t visible = rows.visible(r);
-    softmax_backward_row(row, grad_row, visible, rows.scale, rows.slope(r), log_sums[r],
-                         wide.data());
-    clear(row, visible, rows.columns);
-    clear(grad_row, visible, rows.columns);
-  }
+  (rows.soft_cap == 0 ? &softmax_backward_rows<false, T>
+                      : &softmax_backward_rows<true, T>)(rows, scores, grad, log_sums, begin, end);
 }
 
 }  // namespace

@@ -44,12 +44,23 @@ at::Tensor decode_prompts(CausalLmImpl& model, const at::Tensor& texts,
   return model.decode(at::cat(prompts), Documents::of_lengths(lengths), cache);
 }
 
+// Its second layer sees five tokens, of scores that are capped.
+DecoderConfig small_windowed_config() {
+  DecoderConfig config = small_llama_config();
+  config.window = 5;
+  config.layers_with_window = {1};
+  config.score_cap = 0.5;
+  config.score_scale = 0.4;
+  return config;
+}
+
 class DecodeTest : public testing::TestWithParam<const char*> {
  protected:
-  CausalLm model = GetParam() == std::string("llama") ? make_llama(small_llama_config())
-                                                      : make_bloom(small_bloom_config());
+  CausalLm model = GetParam() == std::string("bloom")   ? make_bloom(small_bloom_config())
+                   : GetParam() == std::string("llama") ? make_llama(small_llama_config())
+                                                        : make_llama(small_windowed_config());
 };
-INSTANTIATE_TEST_SUITE_P(Families, DecodeTest, testing::Values("llama", "bloom"));
+INSTANTIATE_TEST_SUITE_P(Families, DecodeTest, testing::Values("llama", "bloom", "windowed"));
 
 TEST_P(DecodeTest, PromptsOfDifferentLengthThenTokenByToken) {
   const std::vector<int64_t> lengths = {4, 9, 1};

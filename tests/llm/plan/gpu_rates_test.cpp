@@ -214,6 +214,10 @@ TEST(AttentionOn, IsWhatTheDeviceAndTheShapeAllow) {
   EXPECT_EQ(on("h200-141g", Auto, "bloom", c10::kBFloat16, 256), Plain);
   EXPECT_EQ(on("h200-141g", Auto, "llama", c10::kBFloat16, 128, /*deterministic=*/true), Flash);
   EXPECT_EQ(on("h200-141g", Cudnn, "llama", c10::kBFloat16, 128, /*deterministic=*/true), Flash);
+  model::DecoderConfig capped = shape_of("llama").shape;
+  capped.head_size = 128;
+  capped.score_cap = 50;
+  EXPECT_EQ(attention_on(device_of_name("h200-141g"), Auto, capped, c10::kBFloat16, batch), Plain);
   batch.sample_tokens.back() = 500;
   EXPECT_EQ(on("h200-141g", Auto, "llama"), Flash);
   batch.sample_tokens.back() = 32'769;

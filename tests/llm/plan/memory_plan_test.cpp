@@ -299,7 +299,8 @@ struct HeldByAttention {
 
 HeldByAttention held_by_attention(
     bool has_alibi, std::int64_t head = 64,
-    sherd::ops::AttentionKernel kernel = sherd::ops::AttentionKernel::Auto) {
+    sherd::ops::AttentionKernel kernel = sherd::ops::AttentionKernel::Auto,
+    const sherd::ops::AttentionScores& scores = {}) {
   constexpr std::int64_t kTokens = 300, kHeads = 4, kKeyHeads = 2;
   const sherd::ops::AsOnGpus as_on_gpus;
   MetaMeter meter;
@@ -314,7 +315,7 @@ HeldByAttention held_by_attention(
   meter.reset_peak();
   const at::Tensor mixed = sherd::ops::attention(
       query, key, value, sherd::ops::Documents::of_equal_length(2, kTokens / 2),
-      has_alibi ? std::optional(slopes) : std::nullopt, kernel);
+      has_alibi ? std::optional(slopes) : std::nullopt, kernel, scores);
   const std::int64_t after = meter.held_bytes();
   const std::int64_t most = meter.peak_bytes();
   meter.reset_peak();
@@ -336,6 +337,17 @@ TEST(MemoryPlan, OfAGpuHoldsWhatFusedAttentionTakes) {
   EXPECT_EQ(alibi.after_forward, kQuery + kLogSums);
   EXPECT_EQ(alibi.most_in_forward, 3 * kWide + kQuery + kLogSums);
   EXPECT_EQ(alibi.most_in_backward, 2 * kWide + 2 * kWide + 2 * kWide + kPadded * 96 + 2 * kWide);
+}
+
+// No fused attention serves a cap. Products compute scores of the window alone.
+TEST(MemoryPlan, OfAGpuHoldsScoresWhereTheyAreCapped) {
+  using sherd::ops::AttentionKernel;
+  EXPECT_EQ(held_by_attention(false, 64, AttentionKernel::Auto, {.soft_cap = 50}),
+            held_by_attention(false, 64, AttentionKernel::Plain));
+  EXPECT_EQ(held_by_attention(false, 64, AttentionKernel::Auto, {.window = 20}),
+            held_by_attention(false, 64));
+  EXPECT_LT(held_by_attention(false, 64, AttentionKernel::Plain, {.window = 3}).most_in_forward,
+            held_by_attention(false, 64, AttentionKernel::Plain, {.window = 140}).most_in_forward);
 }
 
 // Fused attention reads heads in packs of 8 values.

@@ -3,10 +3,13 @@
 #include "llm/plan/model_flops.h"
 
 #include <string>
+#include <vector>
 
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include "llm/bench/step_products.h"
+#include "llm/plan/kernels.h"
 #include "llm/setup/load_model.h"
 
 namespace llm::plan {
@@ -43,6 +46,34 @@ TEST(ModelFlops, AreWhatABenchCounts) {
     EXPECT_DOUBLE_EQ(flops_of(shape).of(count(63), count(bench::kAnswerTokens), count(63 * 64 / 2)),
                      bench::matmul_operations(bench::step_products(shape.config, options)));
   }
+}
+
+TEST(ModelFlops, OfWindowsAreWhatABenchCounts) {
+  setup::ModelShape shape = setup::model_shape(kLlama);
+  shape.config.shape.window = 16;
+  shape.config.shape.layers_with_window = {0, 3};
+  bench::BenchOptions options;
+  options.sequence = 63;
+  // Of 16 tokens all pairs, of the 47 after them 16 each: 888 of the 2016 that causality leaves.
+  const double pairs = (3 * 2016.0 + 2 * 888) / 5;
+  EXPECT_EQ(shape.config.shape.seen_pairs(63), pairs);
+  const ModelFlops flops = flops_of(shape);
+  const double of_bench = bench::matmul_operations(bench::step_products(shape.config, options));
+  const double samples = static_cast<double>(options.micro_batch * options.accumulation);
+  const double others = samples * (63 * flops.a_token + 62 * flops.a_supervised_token);
+  EXPECT_NEAR(of_bench - others, samples * pairs * flops.a_pair,
+              samples * 63 * flops.a_pair * 2 / 5);
+}
+
+TEST(AttentionOperations, AreThoseOfTheWindow) {
+  const at::Tensor query = at::empty({13, 2, 4}, at::kMeta);
+  const auto operations = [&](std::int64_t window) {
+    const std::vector<c10::IValue> arguments = {query, std::vector<std::int64_t>{0, 3, 13}, window};
+    return attention_operations(
+        c10::ArrayRef<const c10::IValue>(arguments.data(), arguments.size()));
+  };
+  EXPECT_EQ(operations(0), 4 * 8 * (9 + 100) / 2.0);
+  EXPECT_EQ(operations(4), 4 * 8 * (9 + 100 - 36) / 2.0);
 }
 
 }  // namespace

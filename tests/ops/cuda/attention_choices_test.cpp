@@ -189,6 +189,48 @@ TEST_F(ChoosesAttention, NotCudnnWhereItsTrialFails) {
   EXPECT_EQ(kernel_of(equal_lengths(13)), AttentionKernel::Flash);
 }
 
+TEST_F(ChoosesAttention, FlashForAWindowAndMatrixProductsForASoftCap) {
+  AttentionInputs inputs = equal_lengths(21);
+  inputs.scores.window = 3;
+  EXPECT_EQ(kernel_of(inputs), AttentionKernel::Flash);
+  EXPECT_EQ(last_text(),
+            "flash attention (21 heads of 16, bfloat16, a window of 3, documents of one length); "
+            "not cuDNN: LibTorch gives it no window");
+  inputs.scores = {.soft_cap = 2};
+  EXPECT_EQ(kernel_of(inputs), AttentionKernel::Plain);
+  EXPECT_EQ(last_text(),
+            "matrix products (21 heads of 16, bfloat16, a soft cap of scores, documents of one "
+            "length); not cuDNN: LibTorch gives it no soft cap of scores; not flash attention: "
+            "LibTorch's has no soft cap of scores");
+}
+
+// A window that is as long as the documents is none.
+TEST_F(ChoosesAttention, CudnnForAWindowThatHidesNothing) {
+  const WithBackend played(tested_backend());
+  const at::Tensor all = heads_of(10, 22, 16);
+  const auto kernel_in = [&](int64_t window) {
+    static_cast<void>(attention(all, all, all, Documents::of_equal_length(2, 5), std::nullopt,
+                                AttentionKernel::Auto, {.window = window}));
+    return tested_backend().attention_choices().back().kernel;
+  };
+  EXPECT_EQ(kernel_in(5), AttentionKernel::Cudnn);
+  EXPECT_EQ(kernel_in(4), AttentionKernel::Flash);
+}
+
+// A LibTorch that was built without them may compute all that is behind.
+TEST_F(ChoosesAttention, NotFlashWhereItsTrialInAWindowFails) {
+  AttentionInputs inputs = equal_lengths(23);
+  inputs.scores.window = 3;
+  emulated_gpu().is_capturing = true;
+  EXPECT_EQ(kernel_of(inputs), AttentionKernel::Plain);
+  emulated_gpu().is_capturing = false;
+  emulated_gpu().flash_ignores_windows = true;
+  EXPECT_EQ(kernel_of(inputs), AttentionKernel::Plain);
+  EXPECT_THAT(last_text(),
+              testing::EndsWith("not flash attention: in a trial its results differed from those "
+                                "of matrix products"));
+}
+
 // LibTorch keeps an empty plan of a shape that it failed to plan, and would follow it.
 TEST_F(ChoosesAttention, TheNextWhereForwardFailsAndNeverThatOneAgain) {
   EXPECT_EQ(kernel_of(equal_lengths(15)), AttentionKernel::Cudnn);

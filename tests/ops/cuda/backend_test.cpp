@@ -319,8 +319,9 @@ void check_attention(const AttentionInputs& inputs, const at::Tensor& grad, cons
   const auto wide = [](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.cpu().to(at::kDouble) : tensor;
   };
-  const AttentionInputs wide_inputs{wide(inputs.query), wide(inputs.key), wide(inputs.value),
-                                    inputs.documents, wide(inputs.slopes)};
+  const AttentionInputs wide_inputs{wide(inputs.query), wide(inputs.key),    wide(inputs.value),
+                                    inputs.documents,   wide(inputs.slopes), inputs.kernel,
+                                    inputs.scores};
   const AttentionOutput output = tested_backend().attention(inputs);
   if (expected_kernel != AttentionKernel::Auto) {
     EXPECT_EQ(output.kernel, expected_kernel);
@@ -369,6 +370,36 @@ TEST_P(CudaFlashAttention, WithAlibiIsThatOfFp64InLongDocuments) {
   check_attention(inputs, grad, expect_near, AttentionKernel::Flash);
 }
 
+// Windows of one token, within a block of a kernel, of a block and one more; ALiBi with one; scales
+// other than the heads' own.
+TEST_P(CudaFlashAttention, InAWindowIsThatOfFp64) {
+  constexpr int64_t kTokens = 300, kSize = 64;
+  for (const auto& [window, has_slopes] :
+       {std::pair(1, false), std::pair(17, true), std::pair(129, false), std::pair(200, false)}) {
+    SCOPED_TRACE(window);
+    const AttentionInputs inputs{
+        random({kTokens, 4, kSize}),
+        random({kTokens, 2, kSize}),
+        random({kTokens, 2, kSize}),
+        Documents::of_lengths(std::vector<int64_t>{40, 259, 1}),
+        has_slopes ? at::arange(1, 5, at::kFloat).to(tested_device()) * 0.1 : at::Tensor(),
+        AttentionKernel::Auto,
+        {.scale = 0.1, .window = window}};
+    check_attention(inputs, random({kTokens, 4 * kSize}), expect_near, AttentionKernel::Flash);
+  }
+}
+
+TEST_P(CudaFlashAttention, LeavesASoftCapToMatrixProducts) {
+  const AttentionInputs inputs{random({300, 4, 64}),
+                               random({300, 2, 64}),
+                               random({300, 2, 64}),
+                               Documents::of_lengths(std::vector<int64_t>{40, 259, 1}),
+                               {},
+                               AttentionKernel::Auto,
+                               {.window = 70, .soft_cap = 2}};
+  check_attention(inputs, random({300, 256}), expect_near, AttentionKernel::Plain);
+}
+
 class CudaCudnnAttention : public CudaBackend {};
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, CudaCudnnAttention, testing::Values(at::kBFloat16, at::kHalf),
@@ -398,6 +429,17 @@ TEST_P(CudaCudnnAttention, IsThatOfFp64) {
     check_attention(inputs, random({tokens, of.heads * of.size}), expect_near,
                     AttentionKernel::Cudnn);
   }
+}
+
+TEST_P(CudaCudnnAttention, TakesAScale) {
+  const AttentionInputs inputs{random({400, 4, 64}),
+                               random({400, 2, 64}),
+                               random({400, 2, 64}),
+                               Documents::of_equal_length(2, 200),
+                               {},
+                               AttentionKernel::Cudnn,
+                               {.scale = 0.3}};
+  check_attention(inputs, random({400, 256}), expect_near, AttentionKernel::Cudnn);
 }
 
 // Columns of one projection, and a gradient with strides: copied where cuDNN would read it wrongly.

@@ -34,9 +34,10 @@ AttentionInputs dense_inputs(const at::Tensor& query, const at::Tensor& key,
   }
   TORCH_CHECK(query.size(1) % key.size(1) == 0 && key.size(1) == value.size(1));
   TORCH_CHECK(query.size(2) > 1 && dropout == 0 && is_causal);
-  TORCH_CHECK(*scale == 1 / std::sqrt(static_cast<double>(query.size(3))));
-  return {by_token(query), by_token(key), by_token(value),
-          Documents::of_equal_length(query.size(0), query.size(2)), at::Tensor()};
+  return {by_token(query),  by_token(key),
+          by_token(value),  Documents::of_equal_length(query.size(0), query.size(2)),
+          at::Tensor(),     AttentionKernel::Auto,
+          {.scale = *scale}};
 }
 
 void fail_if(const std::string& problem) {

@@ -17,6 +17,7 @@ struct EmulatedGpu {
   std::array<double, 4> cudnn_factors = {1, 1, 1, 1};
   int64_t cudnn_gradient_tokens = -1;  ///< of a document, behind which gradients are 0; −1: all
   int cudnn_calls = 0;                 ///< of both
+  bool flash_ignores_windows = false;
 };
 
 /// That of this process; a test puts back what it changes.
