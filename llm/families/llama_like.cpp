@@ -84,27 +84,39 @@ model::DecoderConfig read_shape(const JsonFields& fields, const ShapeDefaults& d
   config.norm_epsilon = fields.number("rms_norm_eps", 0, defaults.norm_epsilon);
   config.initializer_range = fields.number("initializer_range", 0, config.initializer_range);
   config.tied_embedding = fields.flag("tie_word_embeddings", defaults.tied_embedding);
-  config.rope = read_rope(fields, {.context_length = config.context_length,
-                                   .head_size = config.head_size,
-                                   .theta = defaults.rope_theta,
-                                   .is_partial = defaults.has_partial_rotary,
-                                   .rotated_share = defaults.rotated_share,
-                                   .original_context = defaults.original_context_length,
-                                   .yarn_is_longrope = defaults.yarn_is_longrope});
+  const RopeSetting rope = {.context_length = config.context_length,
+                            .head_size = config.head_size,
+                            .theta = defaults.rope_theta,
+                            .is_partial = defaults.has_partial_rotary,
+                            .rotated_share = defaults.rotated_share,
+                            .original_context = defaults.original_context_length,
+                            .yarn_is_longrope = defaults.yarn_is_longrope};
+  if (defaults.window_rope) {
+    const LayerRopes ropes = read_layer_ropes(fields, rope, *defaults.window_rope);
+    config.rope = ropes.full;
+    config.window_rope = ropes.window;
+  } else {
+    config.rope = read_rope(fields, rope);
+  }
   return config;
 }
 
 void refuse_other_layers(const JsonFields& fields, const std::vector<const char*>& architectures) {
-  refuse_other_computations(fields);
   refuse_unless(fields, {{"hidden_act", "silu"},
-                         {"attention_bias", false},
+                         {"attn_logit_softcapping", nullptr},
+                         {"final_logit_softcapping", nullptr}});
+  refuse_other_attention(fields, architectures);
+}
+
+void refuse_other_attention(const JsonFields& fields,
+                            const std::vector<const char*>& architectures) {
+  refuse_other_computations(fields);
+  refuse_unless(fields, {{"attention_bias", false},
                          {"mlp_bias", false},
                          {"attention_dropout", 0.0},
                          {"rope_interleaved", false},
                          {"qk_norm", false},
-                         {"use_qk_norm", false},
-                         {"attn_logit_softcapping", nullptr},
-                         {"final_logit_softcapping", nullptr}});
+                         {"use_qk_norm", false}});
   refuse_other_architectures(fields, architectures);
 }
 
@@ -131,6 +143,7 @@ model::CausalLm build_llama_like(const std::string& model_type,
   parts.embedding =
       model::TokenEmbedding(config.vocab_size, config.hidden_size, config.initializer_range);
   parts.embedding_scale = config.embedding_scale;
+  parts.rounds_embedding_scale = config.rounds_embedding_scale;
   parts.layers_name = "layers";
   parts.layers = config.layers;
   parts.layer = [&config](int64_t layer) { return layer_of(config, layer); };

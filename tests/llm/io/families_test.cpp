@@ -3,7 +3,10 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -28,9 +31,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2",         "qwen3",
-                                     "mistral-nemo", "smollm3",    "phi3-longrope", "olmo2",
-                                     "granite",      "gpt2"};
+constexpr const char* kFamilies[] = {
+    "llama-linear", "llama-yarn", "qwen2", "qwen3", "mistral-nemo", "smollm3", "phi3-longrope",
+    "olmo2",        "granite",    "gpt2",  "phi3",  "gemma2",       "gemma3"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -87,6 +90,31 @@ TEST_P(Family, DecodesWhatItComputes) {
     }
     scores = model->decode(text.narrow(0, read, 1), sherd::ops::Documents({0, 1}), cache);
   }
+}
+
+// Packed texts compute what each computes alone.
+TEST_P(Family, ComputesATextAloneAsBesideAnother) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  auto model = build_model(read_model_folder_config(folder));
+  load_weights(*model, sherd::SafetensorsFolder(folder));
+  const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
+  const at::Tensor text = golden.read(*golden.find("input_ids"))[0];
+  const int64_t tokens = text.size(0), first = 17;
+  const auto alone = [&](int64_t begin, int64_t end) {
+    return std::pair(text.slice(0, begin, end), sherd::ops::Documents({0, end - begin}));
+  };
+  const sherd::ops::Documents both({0, first, tokens});
+  const auto [one, of_one] = alone(0, first);
+  const auto [other, of_other] = alone(first, tokens);
+  const at::Tensor packed = model->logits(text, both).detach();
+  EXPECT_LE((packed.slice(0, 0, first) - model->logits(one, of_one)).abs().max().item<double>(),
+            5e-5);
+  EXPECT_LE((packed.slice(0, first) - model->logits(other, of_other)).abs().max().item<double>(),
+            5e-5);
+  const double apart = model->loss_sum(one, one, of_one).item<double>() +
+                       model->loss_sum(other, other, of_other).item<double>();
+  EXPECT_NEAR(model->loss_sum(text, text, both).item<double>() / apart, 1, 1e-6);
 }
 
 // In bf16 no farther from fp32 than transformers' own run, and a fifth.
@@ -223,6 +251,116 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
                  "\"scale_attn_by_inverse_layer_idx\" true is not");
   expect_refusal("gpt2", {{"n_head", 4}}, "\"n_head\" 4 does not divide \"n_embd\" 54");
   expect_refusal("gpt2", {{"n_ctx", 60}}, "\"n_ctx\" 60 contradicts \"n_positions\" 50");
+}
+
+TEST(Families, OfGemmaAreRefusedWithAWrongField) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  expect_refusal("gemma2", {{"hidden_activation", "gelu"}},
+                 "\"hidden_activation\" \"gelu\" is not implemented, only \"gelu_pytorch_tanh\"");
+  expect_refusal("gemma2", {{"attn_logit_softcapping", 0}},
+                 "\"attn_logit_softcapping\" must be a number above 0");
+  expect_refusal("gemma2", {{"query_pre_attn_scalar", -1}},
+                 "\"query_pre_attn_scalar\" must be a number above 0");
+  expect_refusal("gemma2", {{"layer_types", {"full_attention"}}},
+                 "\"layer_types\" must be a list of 2 names");
+  expect_refusal("gemma3", {{"use_bidirectional_attention", true}},
+                 "\"use_bidirectional_attention\" true is not implemented");
+  expect_refusal("gemma3", {{"sliding_window_pattern", 0}},
+                 "\"sliding_window_pattern\" must be a whole number from 1");
+  expect_refusal("gemma3", {{"rope_parameters", {{"sliding_attention", {{"rope_theta", 9}}}}}},
+                 "config.json, sliding_attention: \"rope_theta\" 10000.0 contradicts "
+                 "\"rope_parameters.rope_theta\" 9");
+  expect_refusal("gemma3", {{"rope_parameters", {{"rope_theta", 9}}}},
+                 "\"rope_parameters.rope_theta\" is not a type of layer");
+  expect_refusal("gemma3", {{"model_type", "gemma3"}}, "It reads more than text");
+}
+
+// What a configuration says that is changed; null removes a field.
+model::DecoderConfig shape_with(const char* name, const Json& changes) {
+  const fs::path folder = *sherd::test::extra_data("families") / name;
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  config.merge_patch(changes);
+  const TemporaryFolder changed;
+  write_all(changed / "config.json", config.dump());
+  return read_hf_config(changed / "config.json").shape;
+}
+
+TEST(Families, Gemma2HasCapsWhereTheFileIsSilentAndNoneWhereItSaysNull) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / "gemma2";
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  const auto shape = [&] {
+    const TemporaryFolder changed;
+    write_all(changed / "config.json", config.dump());
+    return read_hf_config(changed / "config.json").shape;
+  };
+  config.erase("attn_logit_softcapping");
+  config.erase("final_logit_softcapping");
+  EXPECT_EQ(shape().score_cap, 50);
+  EXPECT_EQ(shape().logits.cap, 30);
+  config["attn_logit_softcapping"] = nullptr;
+  config["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(shape().score_cap, 0);
+  EXPECT_FALSE(shape().logits.cap);
+}
+
+TEST(Families, Gemma3RefusesAWindowOfNull) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / "gemma3";
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  config["sliding_window"] = nullptr;
+  const TemporaryFolder changed;
+  write_all(changed / "config.json", config.dump());
+  expect_error([&] { static_cast<void>(read_hf_config(changed / "config.json")); },
+               sherd::ExitCode::BadData,
+               "\"sliding_window\" must be a number of tokens, found null: layers with a window");
+}
+
+// OLMo 3 is OLMo 2 whose windows and rotary positions depend on the layer.
+TEST(Families, Olmo3HasWindowsAndRotaryPositionsByLayer) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const Json olmo3 = {{"model_type", "olmo3"}, {"architectures", {"Olmo3ForCausalLM"}}};
+  const auto with = [&](Json changes) {
+    changes.update(olmo3);
+    return shape_with("olmo2", changes);
+  };
+  const model::DecoderConfig plain = with({{"num_hidden_layers", 8}});
+  EXPECT_EQ(plain.layers_with_window, (std::set<int64_t>{0, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(plain.window, 4'096);
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
+  const model::DecoderConfig older = with({{"rope_scaling", yarn}});
+  EXPECT_TRUE(std::holds_alternative<model::YarnScaling>(older.rope->scaling));
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(older.window_rope->scaling));
+  EXPECT_EQ(older.window_rope->theta, 500'000);
+  const model::DecoderConfig newer =
+      with({{"rope_theta", nullptr},
+            {"rope_parameters",
+             {{"full_attention", yarn}, {"sliding_attention", {{"rope_theta", 7'000.0}}}}}});
+  EXPECT_TRUE(std::holds_alternative<model::YarnScaling>(newer.rope->scaling));
+  EXPECT_EQ(newer.window_rope->theta, 7'000);
+}
+
+// Where no text is longer than the window, OLMo 3 computes what transformers recorded of OLMo 2;
+// with a shorter window it does not.
+TEST(Families, Olmo3ComputesWhatOlmo2DoesWithinTheWindow) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path source = *sherd::test::extra_data("families") / "olmo2";
+  const TemporaryFolder copy;
+  fs::copy(source / "model.safetensors", copy / "model.safetensors");
+  Json config = Json::parse(read_all(source / "config.json"));
+  config.merge_patch({{"model_type", "olmo3"},
+                      {"architectures", {"Olmo3ForCausalLM"}},
+                      {"rope_parameters", nullptr},
+                      {"rope_theta", 500'000.0},
+                      {"sliding_window", 64}});
+  const auto compared = [&] {
+    write_all(copy / "config.json", config.dump());
+    return check::compare_with_golden(copy.path(), source / "golden.safetensors", 2);
+  };
+  expect_small(compared());
+  config["sliding_window"] = 5;
+  EXPECT_GT(compared().logits, 0.01);
 }
 
 // Mistral's files without the field mean a window of 4096.
