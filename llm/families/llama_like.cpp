@@ -1,6 +1,5 @@
 #include "llm/families/llama_like.h"
 
-#include <algorithm>
 #include <memory>
 
 #include <fmt/core.h>
@@ -12,8 +11,6 @@
 
 namespace llm::families {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::shared_ptr<model::NormImpl> norm_of(const model::DecoderConfig& config) {
   return std::make_shared<model::RmsNormImpl>(config.hidden_size, config.norm_epsilon,
@@ -118,22 +115,6 @@ void refuse_other_attention(const JsonFields& fields,
                          {"qk_norm", false},
                          {"use_qk_norm", false}});
   refuse_other_architectures(fields, architectures);
-}
-
-void refuse_windows(const JsonFields& fields, bool has_window) {
-  const auto is_full = [](const Json& type) { return type == "full_attention"; };
-  if (const Json* layers = fields.find("layer_types");
-      layers != nullptr && !std::all_of(layers->begin(), layers->end(), is_full)) {
-    fields.fail("layer_types", layers->dump() + " is not implemented, only \"full_attention\"");
-  }
-  const Json* window = fields.find("sliding_window");
-  if (has_window) {
-    fields.fail(
-        "sliding_window",
-        (window == nullptr ? std::string("is missing, which means a window: it") : window->dump()) +
-            " is not implemented, only null. Where no text of yours is longer than the "
-            "window, null computes the same");
-  }
 }
 
 model::CausalLm build_llama_like(const std::string& model_type,

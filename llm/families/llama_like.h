@@ -37,10 +37,6 @@ void refuse_other_layers(const JsonFields& fields, const std::vector<const char*
 void refuse_other_attention(const JsonFields& fields,
                             const std::vector<const char*>& architectures);
 
-/// Refuses layers whose attention sees a window of tokens: by `layer_types`, or where `has_window`,
-/// by `sliding_window`.
-void refuse_windows(const JsonFields& fields, bool has_window);
-
 /// The layers `self_attn` and `mlp`, with norms before or after each, of a model of that shape with
 /// random weights.
 [[nodiscard]] model::CausalLm build_llama_like(const std::string& model_type,
