@@ -116,8 +116,8 @@ const Backend& on_meta() {
     like.attention = &attention;
     like.attention_backward = &attention_backward;
     like.joins_products = true;
-    like.swiglu = &swiglu;
-    like.swiglu_backward = &swiglu_backward;
+    like.swiglu = like.geglu = &swiglu;
+    like.swiglu_backward = like.geglu_backward = &swiglu_backward;
     return like;
   }();
   return backend;

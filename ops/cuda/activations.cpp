@@ -1,4 +1,4 @@
-// SwiGLU, GELU with a bias, and rotation of heads, of tensors.
+// SwiGLU, GeGLU, GELU with a bias, and rotation of heads, of tensors.
 
 #include <algorithm>
 #include <limits>
@@ -45,11 +45,11 @@ std::optional<GateAndUp> gate_and_up_of(const at::Tensor& gate, const at::Tensor
              : std::nullopt;
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor gated(const at::Tensor& gate, const at::Tensor& up, bool is_gelu) {
   const auto rows = gate_and_up_of(gate, up);
   if (!rows) {
-    note_plain_use("swiglu", reason_of(gate, gate.size(-1)));
-    return plain_backend().swiglu(gate, up);
+    note_plain_use(is_gelu ? "geglu" : "swiglu", reason_of(gate, gate.size(-1)));
+    return is_gelu ? plain_backend().geglu(gate, up) : plain_backend().swiglu(gate, up);
   }
   at::Tensor output = at::empty(gate.sizes(), gate.options());
   on_device_of(gate, [&](StreamHandle stream) {
@@ -59,7 +59,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
                    .out = mutable_data(output),
                    .numel = gate.numel(),
                    .width = rows->width,
-                   .stride = rows->stride});
+                   .stride = rows->stride,
+                   .is_gelu = is_gelu});
   });
   return output;
 }
@@ -74,13 +75,14 @@ SwiGluGradients room_for_gradients(const GateAndUp& of) {
   return {both.narrow(1, 0, of.width), both.narrow(1, of.width, of.width)};
 }
 
-SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
-                                const at::Tensor& up) {
+SwiGluGradients gated_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                               const at::Tensor& up, bool is_gelu) {
   const at::Tensor grad = grad_output.contiguous();
   const auto rows = gate_and_up_of(gate, up);
   if (!rows || !are_packed({grad}) || grad.scalar_type() != gate.scalar_type()) {
-    note_plain_use("swiglu_backward", reason_of(gate, gate.size(-1)));
-    return plain_backend().swiglu_backward(grad, gate, up);
+    note_plain_use(is_gelu ? "geglu_backward" : "swiglu_backward", reason_of(gate, gate.size(-1)));
+    return is_gelu ? plain_backend().geglu_backward(grad, gate, up)
+                   : plain_backend().swiglu_backward(grad, gate, up);
   }
   const SwiGluGradients result = room_for_gradients(*rows);
   on_device_of(gate, [&](StreamHandle stream) {
@@ -94,22 +96,28 @@ SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor&
          .numel = gate.numel(),
          .width = rows->width,
          .stride = rows->stride,
-         .grad_stride = result.gate.is_contiguous() ? rows->width : result.gate.stride(0)});
+         .grad_stride = result.gate.is_contiguous() ? rows->width : result.gate.stride(0),
+         .is_gelu = is_gelu});
   });
   return result;
 }
 
-constexpr const char* kOnlySilu = "the kernel for gates computes silu, not gelu";
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return gated(gate, up, /*is_gelu=*/false);
+}
+
+SwiGluGradients swiglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
+                                const at::Tensor& up) {
+  return gated_backward(grad_output, gate, up, /*is_gelu=*/false);
+}
 
 at::Tensor geglu(const at::Tensor& gate, const at::Tensor& up) {
-  note_plain_use("geglu", kOnlySilu);
-  return plain_backend().geglu(gate, up);
+  return gated(gate, up, /*is_gelu=*/true);
 }
 
 SwiGluGradients geglu_backward(const at::Tensor& grad_output, const at::Tensor& gate,
                                const at::Tensor& up) {
-  note_plain_use("geglu_backward", kOnlySilu);
-  return plain_backend().geglu_backward(grad_output, gate, up);
+  return gated_backward(grad_output, gate, up, /*is_gelu=*/true);
 }
 
 bool serves_bias_gelu(at::TensorList tensors, const at::Tensor& bias) {

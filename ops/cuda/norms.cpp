@@ -15,15 +15,11 @@ namespace {
 
 bool serves(at::TensorList rows, const NormParameters& of) {
   const int64_t width = of.weight.size(0);
-  return of.gain == RmsGain::Rounded && are_packed(rows) &&
-         are_packed({rows.front(), of.weight, of.bias}) && fits_packs(of.weight, width) &&
-         width <= widest_norm(dtype_of(of.weight));
+  return are_packed(rows) && are_packed({rows.front(), of.weight, of.bias}) &&
+         fits_packs(of.weight, width) && width <= widest_norm(dtype_of(of.weight));
 }
 
 std::string reason_of_norm(const NormParameters& of) {
-  if (of.gain != RmsGain::Rounded) {
-    return "the kernel rounds before the product with the weight, and this norm after it";
-  }
   const int64_t width = of.weight.size(0);
   const bool is_too_wide = has_kernels(of.weight) && width > widest_norm(dtype_of(of.weight));
   return is_too_wide ? "rows of " + std::to_string(width) + " values are wider than " +
@@ -38,6 +34,11 @@ at::Tensor room_for_statistics(const at::Tensor& input) {
   sizes.back() = 1;
   sizes.insert(sizes.begin(), 2);
   return at::empty(sizes, input.options().dtype(at::kFloat));
+}
+
+// What the weight counts from.
+float offset_of(const NormParameters& of) {
+  return of.gain == RmsGain::OnePlus ? 1.0F : 0.0F;
 }
 
 NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
@@ -59,7 +60,9 @@ NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
                             .statistics = mutable_data<float>(out.statistics),
                             .rows = input.numel() / width,
                             .width = static_cast<int>(width),
-                            .epsilon = static_cast<float>(of.epsilon)};
+                            .epsilon = static_cast<float>(of.epsilon),
+                            .is_wide = of.gain != RmsGain::Rounded,
+                            .offset = offset_of(of)};
   on_device_of(input, [&](StreamHandle stream) {
     launch_norm(dtype_of(input), stream, rows, of.is_layer_norm());
   });
@@ -89,7 +92,9 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
                                          .weight_parts = mutable_data<float>(weight_parts),
                                          .bias_parts = mutable_data<float>(bias_parts),
                                          .rows = rows,
-                                         .width = static_cast<int>(width)};
+                                         .width = static_cast<int>(width),
+                                         .is_wide = of.gain != RmsGain::Rounded,
+                                         .offset = offset_of(of)};
   on_device_of(sum, [&](StreamHandle stream) {
     launch_norm_backward(dtype, stream, arguments, of.is_layer_norm());
   });

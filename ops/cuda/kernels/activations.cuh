@@ -27,8 +27,29 @@ GPU_FUNCTION void for_packs(std::int64_t numel, std::int64_t width, const F& f) 
   }
 }
 
-/// out = silu(gate) × up. Bytes: 3 × numel × sizeof(T).
-template <class T, int kThreads>
+// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 is
+// sigmoid(2 u).
+inline constexpr float kTwiceRoot = 1.5957691216057308F;
+inline constexpr float kCubic = 0.044715F;
+
+/// silu, or gelu, is x × gate_share(x).
+template <bool kIsGelu>
+GPU_FUNCTION float gate_share(float x) {
+  return sigmoid(kIsGelu ? x * (kTwiceRoot + kTwiceRoot * kCubic * x * x) : x);
+}
+
+/// The slope of silu, or gelu, at x, of which `share` is gate_share().
+template <bool kIsGelu>
+GPU_FUNCTION float gate_slope(float x, float share) {
+  if constexpr (kIsGelu) {
+    const float inner = x * (kTwiceRoot + 3.0F * kTwiceRoot * kCubic * x * x);
+    return share * (inner * (1.0F - share) + 1.0F);
+  }
+  return x * share * (1.0F - share) + share;
+}
+
+/// out = silu(gate) × up, or gelu(gate) × up. Bytes: 3 × numel × sizeof(T).
+template <class T, int kThreads, bool kIsGelu = false>
 GPU_KERNEL(kThreads)
 swiglu(SwiGluRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -38,7 +59,7 @@ swiglu(SwiGluRows<T> of) {
     Pack<T> result;
     for (int i = 0; i < kCount; ++i) {
       const float g = gpu::to_float(gates.values[i]);
-      result.values[i] = gpu::rounded<T>(g * sigmoid(g) * gpu::to_float(ups.values[i]));
+      result.values[i] = gpu::rounded<T>(g * gate_share<kIsGelu>(g) * gpu::to_float(ups.values[i]));
     }
     store_pack(of.out + at, result);
   };
@@ -46,7 +67,7 @@ swiglu(SwiGluRows<T> of) {
 }
 
 /// Bytes: 5 × numel × sizeof(T).
-template <class T, int kThreads>
+template <class T, int kThreads, bool kIsGelu = false>
 GPU_KERNEL(kThreads)
 swiglu_backward(SwiGluBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -59,22 +80,16 @@ swiglu_backward(SwiGluBackwardRows<T> of) {
     for (int i = 0; i < kCount; ++i) {
       const float d = gpu::to_float(grads.values[i]);
       const float g = gpu::to_float(gates.values[i]);
-      const float s = sigmoid(g);
-      const float silu = g * s;
+      const float share = gate_share<kIsGelu>(g);
       of_gate.values[i] =
-          gpu::rounded<T>(d * gpu::to_float(ups.values[i]) * (silu * (1.0F - s) + s));
-      of_up.values[i] = gpu::rounded<T>(d * silu);
+          gpu::rounded<T>(d * gpu::to_float(ups.values[i]) * gate_slope<kIsGelu>(g, share));
+      of_up.values[i] = gpu::rounded<T>(d * (g * share));
     }
     store_pack(of.grad_gate + row * of.grad_stride + column, of_gate);
     store_pack(of.grad_up + row * of.grad_stride + column, of_up);
   };
   for_packs<kCount, kThreads>(of.numel, of.width, gradients);
 }
-
-// gelu(x) = x × sigmoid(2 u) with u = √(2 ÷ π) (x + 0.044715 x³), for (1 + tanh u) ÷ 2 is
-// sigmoid(2 u).
-inline constexpr float kTwiceRoot = 1.5957691216057308F;
-inline constexpr float kCubic = 0.044715F;
 
 /// out = gelu(input + bias); rows of `width`, a multiple of Pack<T>::kCount. Bytes: 2 × numel ×
 /// sizeof(T).

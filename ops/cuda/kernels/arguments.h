@@ -19,6 +19,8 @@ struct NormRows {
   std::int64_t rows = 0;
   int width = 0;
   float epsilon = 0;
+  bool is_wide = false;  ///< RMSNorm applies its weight in fp32 and rounds once
+  float offset = 0;      ///< what the weight counts from, where it is wide
 };
 
 template <class T>
@@ -33,6 +35,8 @@ struct NormBackwardRows {
   float* bias_parts = nullptr;    ///< the same of the bias
   std::int64_t rows = 0;
   int width = 0;
+  bool is_wide = false;  ///< as NormRows
+  float offset = 0;      ///< as NormRows
 };
 
 /// Rows of `width` values, which begin `stride` values apart, multiples of Pack<T>::kCount both.
@@ -45,6 +49,7 @@ struct SwiGluRows {
   std::int64_t numel = 0;
   std::int64_t width = 0;
   std::int64_t stride = 0;  ///< of gate and up
+  bool is_gelu = false;     ///< GeGLU: the gate is gelu in its tanh form
 };
 
 template <class T>
@@ -58,6 +63,7 @@ struct SwiGluBackwardRows {
   std::int64_t width = 0;
   std::int64_t stride = 0;       ///< of gate and up
   std::int64_t grad_stride = 0;  ///< of their gradients
+  bool is_gelu = false;          ///< as SwiGluRows
 };
 
 /// Rows of [rows, columns] of GELU with a bias, back; `columns` a multiple of Pack<T>::kCount.
@@ -104,6 +110,7 @@ struct LogitRows {
   float* log_sums = nullptr;  ///< [rows]: the logarithm of the sum of exponentials
   std::int64_t rows = 0;
   std::int64_t vocabulary = 0;
+  std::int64_t scale_stride = 0;  ///< backward's scales: 0: one for all rows, 1: one per row
 };
 
 /// Heads [tokens, heads, width] that grow by a pack of columns; `width` a multiple of

@@ -11,7 +11,8 @@ using namespace gpu;  // NOLINT(google-build-using-namespace)
 
 /// Bytes per row: 4 × D × sizeof(T) with a residual (two read, two written), 2 × without; weight
 /// and bias, which the caches hold; 8 written.
-template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
+/// `kIsWide`: RMSNorm with its weight in fp32.
+template <class T, int kThreads, int kPacks, bool kIsLayerNorm, bool kIsWide = false>
 GPU_KERNEL(kThreads)
 norm(NormRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -64,6 +65,11 @@ norm(NormRows<T> of) {
           const float n = (x[pack][i] - mean) * inverse;
           result.values[i] =
               gpu::rounded<T>(n * gpu::to_float(weight.values[i]) + gpu::to_float(bias.values[i]));
+        }
+      } else if (kIsWide) {
+        for (int i = 0; i < kCount; ++i) {
+          const float factor = of.offset + gpu::to_float(weight.values[i]);
+          result.values[i] = gpu::rounded<T>(x[pack][i] * inverse * factor);
         }
       } else {
         for (int i = 0; i < kCount;

@@ -32,9 +32,10 @@ void launch_swiglu(Dtype dtype, StreamHandle stream, const SwiGluRows<void>& of)
                               static_cast<T*>(of.out),
                               of.numel,
                               of.width,
-                              of.stride};
+                              of.stride,
+                              of.is_gelu};
     gpu::launch<kThreads>("swiglu", stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
-                          &swiglu<T, kThreads>, typed);
+                          of.is_gelu ? &swiglu<T, kThreads, true> : &swiglu<T, kThreads>, typed);
   });
 }
 
@@ -49,10 +50,11 @@ void launch_swiglu_backward(Dtype dtype, StreamHandle stream, const SwiGluBackwa
                                       of.numel,
                                       of.width,
                                       of.stride,
-                                      of.grad_stride};
-    gpu::launch<kThreads>("swiglu_backward", stream_of(stream),
-                          blocks_for(of.numel / pack_count(dtype)), &swiglu_backward<T, kThreads>,
-                          typed);
+                                      of.grad_stride,
+                                      of.is_gelu};
+    gpu::launch<kThreads>(
+        "swiglu_backward", stream_of(stream), blocks_for(of.numel / pack_count(dtype)),
+        of.is_gelu ? &swiglu_backward<T, kThreads, true> : &swiglu_backward<T, kThreads>, typed);
   });
 }
 

@@ -19,12 +19,14 @@ constexpr int64_t kRows = 13;
 constexpr int64_t kTwoBlocks = 2;
 constexpr double kEpsilon = 1e-5;
 
-template <class T>
-class Norms : public testing::Test {
+template <class T, RmsGain kGain = RmsGain::Rounded>
+class NormsWithGain : public testing::Test {
  protected:
   // The last packs of a row have no thread's full turn.
-  explicit Norms(int64_t of = kNormThreads * kPacks * Pack<T>::kCount - 3 * Pack<T>::kCount)
+  explicit NormsWithGain(int64_t of = kNormThreads * kPacks * Pack<T>::kCount - 3 * Pack<T>::kCount)
       : width(of) {}
+  static constexpr float kOffset = kGain == RmsGain::OnePlus ? 1 : 0;
+  static constexpr bool kIsWide = kGain != RmsGain::Rounded;
   const int64_t width;
   const at::Tensor input = random<T>({kRows, width}, 1);
   const at::Tensor residual = random<T>({kRows, width}, 2);
@@ -46,10 +48,12 @@ class Norms : public testing::Test {
             data<float>(statistics),
             kRows,
             static_cast<int>(width),
-            static_cast<float>(kEpsilon)};
+            static_cast<float>(kEpsilon),
+            kGain != RmsGain::Rounded,
+            kOffset};
   }
   [[nodiscard]] static NormParameters parameters(const at::Tensor& weight, const at::Tensor& bias) {
-    return {weight.to(at::kDouble), bias.defined() ? bias.to(at::kDouble) : bias, kEpsilon};
+    return {weight.to(at::kDouble), bias.defined() ? bias.to(at::kDouble) : bias, kEpsilon, kGain};
   }
 
   template <bool kIsLayerNorm>
@@ -60,7 +64,9 @@ class Norms : public testing::Test {
     }
     auto met = play(
         kRows, kNormThreads,
-        [this, has_residual] { norm<T, kNormThreads, kPacks, kIsLayerNorm>(rows(has_residual)); },
+        [this, has_residual] {
+          norm<T, kNormThreads, kPacks, kIsLayerNorm, kIsWide>(rows(has_residual));
+        },
         outputs);
     const at::Tensor of = has_residual ? (input + residual) : input;  // rounded to T, as the sum is
     const NormOutput expected = reference().norm(
@@ -97,7 +103,9 @@ class Norms : public testing::Test {
             data<float>(to.weight_parts),
             data<float>(to.bias_parts),
             kRows,
-            static_cast<int>(width)};
+            static_cast<int>(width),
+            kGain != RmsGain::Rounded,
+            kOffset};
   }
   template <bool kIsLayerNorm>
   void expect_right(const Back& found, bool has_grad_sum) const {
@@ -121,7 +129,8 @@ class Norms : public testing::Test {
     const NormBackwardRows<T> of = rows_of(to, has_grad_sum);
     auto met = play(
         kTwoBlocks, kBackThreads,
-        [of] { norm_backward<T, kBackThreads, kRowWarps, kIsLayerNorm>(of); }, to.outputs());
+        [of] { norm_backward<T, kBackThreads, kRowWarps, kIsLayerNorm, kIsWide>(of); },
+        to.outputs());
     expect_right<kIsLayerNorm>(to, has_grad_sum);
     return met;
   }
@@ -132,14 +141,19 @@ class Norms : public testing::Test {
     check_forward<kIsLayerNorm>(/*has_residual=*/false);
     const Back to = back(kTwoBlocks, /*has_bias_parts=*/false);
     const NormBackwardRows<T> of = rows_of(to, has_grad_sum);
-    play(kRows, kNormThreads, [of] { norm_input_gradient<T, kNormThreads, kIsLayerNorm>(of); },
+    play(kRows, kNormThreads,
+         [of] { norm_input_gradient<T, kNormThreads, kIsLayerNorm, kIsWide>(of); },
          {to.grad_input});
     const int64_t tile = kTile<Pack<T>::kCount>;
     play(kTwoBlocks * ((width + tile - 1) / tile), kNormThreads,
-         [of] { norm_weight_gradient<T, kNormThreads, kIsLayerNorm>(of); }, {to.weight_parts});
+         [of] { norm_weight_gradient<T, kNormThreads, kIsLayerNorm, kIsWide>(of); },
+         {to.weight_parts});
     expect_right<kIsLayerNorm>(to, has_grad_sum);
   }
 };
+
+template <class T>
+class Norms : public NormsWithGain<T> {};
 
 using NormDtypes = testing::Types<float, c10::BFloat16, c10::Half>;
 TYPED_TEST_SUITE(Norms, NormDtypes);
@@ -168,10 +182,31 @@ TYPED_TEST(Norms, BackwardOfRowsThatAreReadTwiceIsThatOfFp64) {
   }
 }
 
+// RMSNorm whose weight is applied in fp32.
 template <class T>
-class NarrowNorms : public Norms<T> {
+class WideNorms : public NormsWithGain<T, RmsGain::Wide> {};
+TYPED_TEST_SUITE(WideNorms, NormDtypes);
+template <class T>
+class OnePlusNorms : public NormsWithGain<T, RmsGain::OnePlus> {};
+TYPED_TEST_SUITE(OnePlusNorms, NormDtypes);
+
+TYPED_TEST(WideNorms, ForwardAndBackwardAreThoseOfFp64) {
+  this->template check_forward</*kIsLayerNorm=*/false>(/*has_residual=*/true);
+  this->template check_backward</*kIsLayerNorm=*/false, 2>(/*has_grad_sum=*/true);
+  this->template check_wide_backward</*kIsLayerNorm=*/false>(/*has_grad_sum=*/true);
+}
+
+TYPED_TEST(OnePlusNorms, ForwardAndBackwardAreThoseOfFp64) {
+  this->template check_forward</*kIsLayerNorm=*/false>(/*has_residual=*/true);
+  this->template check_backward</*kIsLayerNorm=*/false, 2>(/*has_grad_sum=*/true);
+  this->template check_wide_backward</*kIsLayerNorm=*/false>(/*has_grad_sum=*/true);
+}
+
+template <class T>
+class NarrowNorms : public NormsWithGain<T> {
  protected:
-  NarrowNorms() : Norms<T>(gpu::kWarp * kRowPacks * Pack<T>::kCount - 3 * Pack<T>::kCount) {}
+  NarrowNorms()
+      : NormsWithGain<T>(gpu::kWarp * kRowPacks * Pack<T>::kCount - 3 * Pack<T>::kCount) {}
 };
 TYPED_TEST_SUITE(NarrowNorms, NormDtypes);
 
