@@ -105,6 +105,8 @@ nlohmann::ordered_json attention_json(const BenchResult& result) {
                    {"dtype", short_name_of(choice.dtype)},
                    {"alibi", choice.has_alibi},
                    {"equal_lengths", choice.has_equal_lengths},
+                   {"window", choice.window},
+                   {"soft_cap", choice.has_soft_cap},
                    {"why", choice.why}});
   }
   return all;

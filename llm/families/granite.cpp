@@ -3,13 +3,14 @@
 
 #include "llm/families/family.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 
 namespace llm::families {
 namespace {
 
 model::DecoderConfig parse_granite(const JsonFields& fields) {
   refuse_other_layers(fields, {"GraniteForCausalLM"});
-  refuse_windows(fields, /*has_window=*/false);
+  refuse_windows(fields);
   model::DecoderConfig config = read_shape(fields, {});
   config.embedding_scale = fields.number("embedding_multiplier", 0, 1);
   config.residual_scale = fields.number("residual_multiplier", 0, 1);

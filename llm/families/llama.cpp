@@ -4,6 +4,7 @@
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 
 namespace llm::families {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 model::DecoderConfig parse_llama(const JsonFields& fields) {
   refuse_other_layers(fields, {"LlamaForCausalLM"});
   refuse_unless(fields, {{"sliding_window", nullptr}, {"use_sliding_window", false}});
-  refuse_windows(fields, /*has_window=*/false);
+  refuse_windows(fields);
   return read_shape(fields, {});
 }
 

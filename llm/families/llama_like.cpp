@@ -1,6 +1,5 @@
 #include "llm/families/llama_like.h"
 
-#include <algorithm>
 #include <memory>
 
 #include <fmt/core.h>
@@ -12,8 +11,6 @@
 
 namespace llm::families {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::shared_ptr<model::NormImpl> norm_of(const model::DecoderConfig& config) {
   return std::make_shared<model::RmsNormImpl>(config.hidden_size, config.norm_epsilon,
@@ -84,44 +81,40 @@ model::DecoderConfig read_shape(const JsonFields& fields, const ShapeDefaults& d
   config.norm_epsilon = fields.number("rms_norm_eps", 0, defaults.norm_epsilon);
   config.initializer_range = fields.number("initializer_range", 0, config.initializer_range);
   config.tied_embedding = fields.flag("tie_word_embeddings", defaults.tied_embedding);
-  config.rope = read_rope(fields, {.context_length = config.context_length,
-                                   .head_size = config.head_size,
-                                   .theta = defaults.rope_theta,
-                                   .is_partial = defaults.has_partial_rotary,
-                                   .rotated_share = defaults.rotated_share,
-                                   .original_context = defaults.original_context_length,
-                                   .yarn_is_longrope = defaults.yarn_is_longrope});
+  const RopeSetting rope = {.context_length = config.context_length,
+                            .head_size = config.head_size,
+                            .theta = defaults.rope_theta,
+                            .is_partial = defaults.has_partial_rotary,
+                            .rotated_share = defaults.rotated_share,
+                            .original_context = defaults.original_context_length,
+                            .yarn_is_longrope = defaults.yarn_is_longrope};
+  if (defaults.window_rope) {
+    const LayerRopes ropes = read_layer_ropes(fields, rope, *defaults.window_rope);
+    config.rope = ropes.full;
+    config.window_rope = ropes.window;
+  } else {
+    config.rope = read_rope(fields, rope);
+  }
   return config;
 }
 
 void refuse_other_layers(const JsonFields& fields, const std::vector<const char*>& architectures) {
-  refuse_other_computations(fields);
   refuse_unless(fields, {{"hidden_act", "silu"},
-                         {"attention_bias", false},
+                         {"attn_logit_softcapping", nullptr},
+                         {"final_logit_softcapping", nullptr}});
+  refuse_other_attention(fields, architectures);
+}
+
+void refuse_other_attention(const JsonFields& fields,
+                            const std::vector<const char*>& architectures) {
+  refuse_other_computations(fields);
+  refuse_unless(fields, {{"attention_bias", false},
                          {"mlp_bias", false},
                          {"attention_dropout", 0.0},
                          {"rope_interleaved", false},
                          {"qk_norm", false},
-                         {"use_qk_norm", false},
-                         {"attn_logit_softcapping", nullptr},
-                         {"final_logit_softcapping", nullptr}});
+                         {"use_qk_norm", false}});
   refuse_other_architectures(fields, architectures);
-}
-
-void refuse_windows(const JsonFields& fields, bool has_window) {
-  const auto is_full = [](const Json& type) { return type == "full_attention"; };
-  if (const Json* layers = fields.find("layer_types");
-      layers != nullptr && !std::all_of(layers->begin(), layers->end(), is_full)) {
-    fields.fail("layer_types", layers->dump() + " is not implemented, only \"full_attention\"");
-  }
-  const Json* window = fields.find("sliding_window");
-  if (has_window) {
-    fields.fail(
-        "sliding_window",
-        (window == nullptr ? std::string("is missing, which means a window: it") : window->dump()) +
-            " is not implemented, only null. Where no text of yours is longer than the "
-            "window, null computes the same");
-  }
 }
 
 model::CausalLm build_llama_like(const std::string& model_type,
@@ -131,6 +124,7 @@ model::CausalLm build_llama_like(const std::string& model_type,
   parts.embedding =
       model::TokenEmbedding(config.vocab_size, config.hidden_size, config.initializer_range);
   parts.embedding_scale = config.embedding_scale;
+  parts.rounds_embedding_scale = config.rounds_embedding_scale;
   parts.layers_name = "layers";
   parts.layers = config.layers;
   parts.layer = [&config](int64_t layer) { return layer_of(config, layer); };

@@ -1,8 +1,9 @@
-// Mistral without a window (0.3, Nemo, Small): Llama. With a window (0.1) it is refused.
-// Paper: arXiv:2310.06825.
+// Mistral: Llama with a window of attention in every layer (0.1), or without one (0.3, Nemo,
+// Small). Paper: arXiv:2310.06825.
 
 #include "llm/families/family.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 
 namespace llm::families {
 namespace {
@@ -10,10 +11,8 @@ namespace {
 model::DecoderConfig parse_mistral(const JsonFields& fields) {
   refuse_other_layers(fields, {"MistralForCausalLM"});
   model::DecoderConfig config = read_shape(fields, {.context_length = 131'072});
-  // A file without the field means a window of 4096.
-  const bool is_null =
-      fields.object().contains("sliding_window") && fields.object()["sliding_window"].is_null();
-  refuse_windows(fields, !is_null && fields.find("layer_types") == nullptr);
+  read_windows(fields, {.missing = 4'096, .has_window = [](int64_t /*layer*/) { return true; }},
+               config);
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 
 namespace llm::families {
 namespace {
@@ -12,7 +13,6 @@ namespace {
 model::DecoderConfig parse_phi3(const JsonFields& fields) {
   refuse_other_layers(fields, {"Phi3ForCausalLM"});
   refuse_unless(fields, {{"embd_pdrop", 0.0}, {"resid_pdrop", 0.0}});
-  refuse_windows(fields, fields.find("sliding_window") != nullptr);
   // At the top level the original context is there to be read, whatever the kind of positions.
   const int64_t original =
       fields.count("original_max_position_embeddings", JsonFields::kMostUnits, /*fallback=*/4'096);
@@ -21,6 +21,8 @@ model::DecoderConfig parse_phi3(const JsonFields& fields) {
                                                     .has_partial_rotary = true,
                                                     .original_context_length = original,
                                                     .yarn_is_longrope = true});
+  read_windows(fields, {.missing = 0, .has_window = [](int64_t /*layer*/) { return true; }},
+               config);
   config.fused_projections = true;
   return config;
 }

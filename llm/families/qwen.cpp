@@ -5,26 +5,33 @@
 
 #include "llm/families/family.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 
 namespace llm::families {
 namespace {
 
 // Layers from `max_window_layers` on see a window, where `use_sliding_window` says so.
-void refuse_qwen_windows(const JsonFields& fields, int64_t layers) {
+void read_qwen_windows(const JsonFields& fields, model::DecoderConfig& config) {
   const auto* none = fields.find("max_window_layers");
   const bool is_zero = none != nullptr && *none == 0;
   const int64_t first =
       is_zero ? 0 : fields.count("max_window_layers", JsonFields::kMostUnits, /*fallback=*/28);
   const bool uses = fields.flag("use_sliding_window", false);
-  const auto* window = fields.find("sliding_window");
-  refuse_windows(
-      fields, uses && window != nullptr && first < layers && fields.find("layer_types") == nullptr);
+  read_windows(
+      fields,
+      {.missing = 4'096, .has_window = [&](int64_t layer) { return uses && layer >= first; }},
+      config);
+  if (!uses && !config.layers_with_window.empty()) {
+    fields.fail("layer_types", fields.find("layer_types")->dump() +
+                                   " has layers with a window, but \"use_sliding_window\" is not "
+                                   "true. Make them agree");
+  }
 }
 
 model::DecoderConfig parse_qwen2(const JsonFields& fields) {
   refuse_other_layers(fields, {"Qwen2ForCausalLM"});
   model::DecoderConfig config = read_shape(fields, {.context_length = 32'768});
-  refuse_qwen_windows(fields, config.layers);
+  read_qwen_windows(fields, config);
   config.query_key_value_bias = true;
   return config;
 }
@@ -32,7 +39,7 @@ model::DecoderConfig parse_qwen2(const JsonFields& fields) {
 model::DecoderConfig parse_qwen3(const JsonFields& fields) {
   refuse_other_layers(fields, {"Qwen3ForCausalLM"});
   model::DecoderConfig config = read_shape(fields, {.head_size = 128, .context_length = 32'768});
-  refuse_qwen_windows(fields, config.layers);
+  read_qwen_windows(fields, config);
   config.head_norm = model::HeadNorm::PerHead;
   return config;
 }

@@ -260,4 +260,44 @@ model::RopeConfig read_rope(const JsonFields& fields, const RopeSetting& setting
   return rope;
 }
 
+LayerRopes read_layer_ropes(const JsonFields& fields, const RopeSetting& setting,
+                            const WindowRope& window) {
+  constexpr const char* kFull = "full_attention";
+  constexpr const char* kWindow = "sliding_attention";
+  const Json by_layer = rope_fields(fields, kParameters);
+  for (const auto& [name, value] : by_layer.items()) {
+    if (name != kFull && name != kWindow) {
+      fields.fail(
+          (std::string(kParameters) + "." + name).c_str(),
+          fmt::format("is not a type of layer, only \"{}\" and \"{}\" are", kFull, kWindow));
+    }
+  }
+  refuse_unless(fields, {{"partial_rotary_factor", 1.0}});
+  if (fields.object().contains("sliding_window") && fields.find("sliding_window") == nullptr) {
+    fields.fail(
+        "sliding_window",
+        "must be a number of tokens, found null: layers with a window have rotary positions "
+        "of their own");
+  }
+  Json full = Json::object(), windowed = Json::object();
+  const auto take = [&](Json& to, const char* name, const char* from) {
+    if (const Json* found = fields.find(from); found != nullptr) {
+      to[name] = *found;
+    }
+  };
+  take(full, "rope_theta", "rope_theta");
+  take(full, kScaling, kScaling);
+  take(windowed, "rope_theta", window.theta_field != nullptr ? window.theta_field : "rope_theta");
+  for (auto& [to, name] : {std::pair<Json&, const char*>(full, kFull), {windowed, kWindow}}) {
+    if (by_layer.contains(name)) {
+      to[kParameters] = by_layer[name];
+    }
+  }
+  RopeSetting of_window = setting;
+  of_window.theta = window.theta;
+  const std::string place = fields.place() + ", ";
+  return {read_rope(JsonFields(full, place + kFull), setting),
+          read_rope(JsonFields(windowed, place + kWindow), of_window)};
+}
+
 }  // namespace llm::families

@@ -22,4 +22,20 @@ struct RopeSetting {
 /// Error(BadData) for what is contradictory or not implemented.
 [[nodiscard]] model::RopeConfig read_rope(const JsonFields& fields, const RopeSetting& setting);
 
+/// Rotary positions that layers with a window have of their own.
+struct WindowRope {
+  double theta = 10'000;              ///< where the file gives none
+  const char* theta_field = nullptr;  ///< in files of transformers 4; null: `rope_theta` is read
+};
+struct LayerRopes {
+  model::RopeConfig full;    ///< of layers without a window
+  model::RopeConfig window;  ///< of the others
+};
+
+/// Reads `rope_parameters` by type of layer, or what transformers 4 wrote: `rope_theta` and
+/// `rope_scaling` of the layers without a window, and a theta of the others, which never scale;
+/// both, where they agree. Throws as read_rope().
+[[nodiscard]] LayerRopes read_layer_ropes(const JsonFields& fields, const RopeSetting& setting,
+                                          const WindowRope& window);
+
 }  // namespace llm::families

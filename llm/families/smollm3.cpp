@@ -8,6 +8,7 @@
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 
 namespace llm::families {
 namespace {
@@ -46,7 +47,7 @@ model::DecoderConfig parse_smollm3(const JsonFields& fields) {
   refuse_unless(fields, {{"use_sliding_window", false}});
   model::DecoderConfig config = read_shape(
       fields, {.context_length = 32'768, .rope_theta = 2'000'000, .tied_embedding = true});
-  refuse_windows(fields, /*has_window=*/false);
+  refuse_windows(fields);
   config.layers_without_rope = layers_without_rope(fields, config.layers);
   return config;
 }

@@ -18,9 +18,19 @@ CausalLmImpl::CausalLmImpl(const CausalLmNames& names, const DecoderConfig& conf
       embedding_name_(names.base_model + "." + parts.embedding_name + ".weight"),
       rope_(config.rope.value_or(RopeConfig{}), config.head_size, config.context_length),
       decoder_(register_module(names.base_model, Decoder(parts))) {
+  if (config.window_rope) {
+    window_rope_.emplace(*config.window_rope, config.head_size, config.context_length);
+  }
   if (!config.tied_embedding) {
     head_ = register_module(
         "lm_head", Projection(config.hidden_size, config.vocab_size, config.initializer_range));
+  }
+}
+
+void CausalLmImpl::set_longest_text(int64_t tokens) {
+  rope_.set_longest_text(tokens);
+  if (window_rope_) {
+    window_rope_->set_longest_text(tokens);
   }
 }
 
@@ -88,13 +98,19 @@ Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at:
     return context;
   }
   const bool goes_on = cache != nullptr && !cache->empty();
-  const auto tables =
-      rope_.tables(goes_on ? cache->capacity_tokens() : documents.longest(), device);
+  const int64_t longest = goes_on ? cache->capacity_tokens() : documents.longest();
   const at::Tensor positions = positions_of(documents, cache, device);
-  const auto of_tokens = [&](const at::Tensor& table) {
-    return table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
+  const auto of_tokens = [&](RopeCache& rope) {
+    const auto of_table = [&](const at::Tensor& table) {
+      return table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
+    };
+    const auto tables = rope.tables(longest, device);
+    return sherd::ops::RotaryTables{of_table(tables.cosine), of_table(tables.sine)};
   };
-  context.rotary = {of_tokens(tables.cosine), of_tokens(tables.sine)};
+  context.rotary = of_tokens(rope_);
+  if (window_rope_) {
+    context.window_rotary = of_tokens(*window_rope_);
+  }
   return context;
 }
 

@@ -2,6 +2,7 @@
 // A language model: a decoder and a head, and what training, evaluation and generation ask of them.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -77,7 +78,7 @@ class CausalLmImpl : public torch::nn::Module {
   /// The longest text of a run, in tokens: it decides which factors of longrope count, once for the
   /// run, so that no text's loss depends on the others. Unset: the model's context. Before the
   /// first call.
-  void set_longest_text(int64_t tokens) { rope_.set_longest_text(tokens); }
+  void set_longest_text(int64_t tokens);
 
   /// What computes attention on a GPU, in the next calls.
   void set_attention_kernel(sherd::ops::AttentionKernel kernel) { attention_kernel_ = kernel; }
@@ -119,7 +120,8 @@ class CausalLmImpl : public torch::nn::Module {
   DecoderConfig config_;
   std::string embedding_name_;
   RopeCache rope_;
-  at::Tensor alibi_slopes_;  // on the device; undefined: not needed yet
+  std::optional<RopeCache> window_rope_;  // of layers with a window, where they have their own
+  at::Tensor alibi_slopes_;               // on the device; undefined: not needed yet
   int64_t loss_chunk_tokens_ = sherd::ops::kLossChunkTokens;
   sherd::ops::AttentionKernel attention_kernel_ = sherd::ops::AttentionKernel::Auto;
   Decoder decoder_;

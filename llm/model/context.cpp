@@ -8,11 +8,11 @@
 
 namespace llm::model {
 
-at::Tensor with_position(const at::Tensor& heads_TNH, const Context& context) {
+at::Tensor with_position(const at::Tensor& heads_TNH, const sherd::ops::RotaryTables& angles) {
   const auto rotated = [&](const at::Tensor& heads) {
-    return sherd::ops::rotary(heads.unsqueeze(2), context.rotary).squeeze(2);
+    return sherd::ops::rotary(heads.unsqueeze(2), angles).squeeze(2);
   };
-  const int64_t size = heads_TNH.size(2), first = 2 * context.rotary.cosine.size(-1);
+  const int64_t size = heads_TNH.size(2), first = 2 * angles.cosine.size(-1);
   return first == size ? rotated(heads_TNH)
                        : at::cat({rotated(heads_TNH.narrow(2, 0, first)),
                                   heads_TNH.narrow(2, first, size - first)},

@@ -19,6 +19,8 @@ struct Context {
   /// Angles of each token's position: fp32 [T, 1, 1, rotated dimensions / 2]. Undefined where
   /// positions are not rotary.
   sherd::ops::RotaryTables rotary = {};
+  /// The same for layers with a window, where they have rotary positions of their own.
+  sherd::ops::RotaryTables window_rotary = {};
   /// Of each token in its text, int64 [T]. Undefined unless positions are learned.
   at::Tensor positions = {};
   /// ALiBi's, fp32 [N]. Undefined where there is none.
@@ -29,9 +31,10 @@ struct Context {
   KvCache* cache = nullptr;
 };
 
-/// Rotated by the context's angles, as many of the first dimensions as there are angles for:
+/// Rotated by a context's angles, as many of the first dimensions as there are angles for:
 /// [T, N, H] -> [T, N, H], contiguous.
-[[nodiscard]] at::Tensor with_position(const at::Tensor& heads_TNH, const Context& context);
+[[nodiscard]] at::Tensor with_position(const at::Tensor& heads_TNH,
+                                       const sherd::ops::RotaryTables& angles);
 
 /// Attention of the tokens to what their documents hold, in the cache too, with the context's
 /// biases. `layer` is the caller's place in the cache, `scores` are as in ops::attention.

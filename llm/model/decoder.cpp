@@ -1,6 +1,7 @@
 #include "llm/model/decoder.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/scalar_tensor.h>
 
 namespace llm::model {
 
@@ -36,6 +37,7 @@ at::Tensor DecoderLayerImpl::to_be_added(const at::Tensor& output_TD,
 DecoderImpl::DecoderImpl(const DecoderParts& parts)
     : embedding_(register_module(parts.embedding_name, parts.embedding)),
       embedding_scale_(parts.embedding_scale),
+      rounds_embedding_scale_(parts.rounds_embedding_scale),
       embedding_norm_(parts.embedding_norm) {
   if (parts.position_embedding) {
     position_embedding_ = register_module(parts.position_embedding_name, parts.position_embedding);
@@ -51,11 +53,20 @@ DecoderImpl::DecoderImpl(const DecoderParts& parts)
   final_norm_ = register_module(parts.final_norm_name, parts.final_norm);
 }
 
-at::Tensor DecoderImpl::forward(const at::Tensor& ids_T, const Context& context) {
-  at::Tensor hidden_TD = embedding_->forward(ids_T);
-  if (embedding_scale_ != 1) {
-    hidden_TD = hidden_TD * embedding_scale_;
+at::Tensor DecoderImpl::scaled(const at::Tensor& embedded) const {
+  if (embedding_scale_ == 1) {
+    return embedded;
   }
+  const double scale =
+      rounds_embedding_scale_
+          ? at::scalar_tensor(embedding_scale_, at::device(at::kCPU).dtype(embedded.scalar_type()))
+                .item<double>()
+          : embedding_scale_;
+  return embedded * scale;
+}
+
+at::Tensor DecoderImpl::forward(const at::Tensor& ids_T, const Context& context) {
+  at::Tensor hidden_TD = scaled(embedding_->forward(ids_T));
   if (position_embedding_) {
     hidden_TD = hidden_TD + position_embedding_->forward(context.positions);
   }

@@ -71,7 +71,8 @@ TORCH_MODULE(DecoderLayer);
 struct DecoderParts {
   std::string embedding_name;
   TokenEmbedding embedding{nullptr};
-  double embedding_scale = 1;  ///< see DecoderConfig
+  double embedding_scale = 1;           ///< see DecoderConfig
+  bool rounds_embedding_scale = false;  ///< as `embedding_scale`
   std::string position_embedding_name;
   TokenEmbedding position_embedding{nullptr};  ///< of learned positions; null for none
   std::string embedding_norm_name;
@@ -95,8 +96,11 @@ class DecoderImpl : public torch::nn::Module {
   [[nodiscard]] const at::Tensor& embedding_weight() const { return embedding_->weight; }
 
  private:
+  [[nodiscard]] at::Tensor scaled(const at::Tensor& embedded) const;
+
   TokenEmbedding embedding_;
   double embedding_scale_;
+  bool rounds_embedding_scale_;
   TokenEmbedding position_embedding_{nullptr};
   std::shared_ptr<NormImpl> embedding_norm_;
   std::vector<sherd::Unit<DecoderLayer>> layers_;

@@ -40,8 +40,9 @@ struct DecoderConfig {
   bool tied_embedding = false;      ///< the embedding is the head too
   /// Rotary positions; without them and learned ones, attention is biased by ALiBi.
   std::optional<RopeConfig> rope = std::nullopt;
-  std::set<int64_t> layers_without_rope = {};  ///< of a model with rotary positions
-  bool query_key_value_bias = false;           ///< biases of the projections of q, k and v
+  std::optional<RopeConfig> window_rope = std::nullopt;  ///< of layers with a window; unset: `rope`
+  std::set<int64_t> layers_without_rope = {};            ///< of a model with rotary positions
+  bool query_key_value_bias = false;  ///< biases of the projections of q, k and v
   HeadNorm head_norm = HeadNorm::None;
   NormPlacement norm_placement = NormPlacement::Before;
   sherd::ops::RmsGain norm_gain = sherd::ops::RmsGain::Rounded;
@@ -51,8 +52,9 @@ struct DecoderConfig {
   double score_cap = 0;    ///< c: scores become c × tanh(score ÷ c); 0: none
   int64_t window = 0;      ///< tokens that a query sees in `layers_with_window`
   std::set<int64_t> layers_with_window = {};
-  double embedding_scale = 1;  ///< what token vectors are multiplied by
-  double residual_scale = 1;   ///< what the parts' outputs are multiplied by before they are added
+  double embedding_scale = 1;           ///< what token vectors are multiplied by
+  bool rounds_embedding_scale = false;  ///< to the dtype of the vectors first
+  double residual_scale = 1;  ///< what the parts' outputs are multiplied by before they are added
   sherd::ops::LogitMap logits = {};  ///< what becomes of the head's products
   bool learned_positions = false;    ///< a table of `context_length` vectors is added to tokens
   /// Adds to attention and feed-forward their normalised inputs, not the inputs themselves.

@@ -21,6 +21,7 @@ RotaryAttention::RotaryAttention(const DecoderConfig& config, int64_t layer)
     : layer_(layer),
       head_size_(config.head_size),
       is_rotary_(!config.layers_without_rope.contains(layer)),
+      has_window_rope_(config.window_rope && config.layers_with_window.contains(layer)),
       scores_(config.scores_of(layer)),
       head_norm_(config.head_norm),
       widths_({config.heads * head_size_, config.key_heads * head_size_,
@@ -79,7 +80,10 @@ at::Tensor RotaryAttention::finished_heads(const at::Tensor& packed,
   if (head_norm_ == HeadNorm::PerHead) {
     heads = norm->forward(heads);
   }
-  return is_rotary_ ? with_position(heads, context) : heads;
+  if (!is_rotary_) {
+    return heads;
+  }
+  return with_position(heads, has_window_rope_ ? context.window_rotary : context.rotary);
 }
 
 at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Context& context) const {

@@ -38,6 +38,7 @@ class RotaryAttention : public AttentionImpl {
   int64_t layer_;
   int64_t head_size_;
   bool is_rotary_;
+  bool has_window_rope_;
   sherd::ops::AttentionScores scores_;
   HeadNorm head_norm_;
   std::vector<int64_t> widths_;   // of queries, keys and values

@@ -74,11 +74,11 @@ void add_rope(Settings& values, const model::RopeConfig& rope) {
 // Under the names that most families have for the fields.
 void add_shape(Settings& values, const model::DecoderConfig& shape) {
   const auto& [hidden_size, feed_forward_size, layers, heads, key_heads, head_size, vocab_size,
-               context_length, norm_epsilon, initializer_range, tied_embedding, rope,
+               context_length, norm_epsilon, initializer_range, tied_embedding, rope, window_rope,
                layers_without_rope, query_key_value_bias, head_norm, norm_placement, norm_gain,
                fused_projections, gelu_gate, score_scale, score_cap, window, layers_with_window,
-               embedding_scale, residual_scale, logits, learned_positions, residual_is_normalised] =
-      shape;
+               embedding_scale, rounds_embedding_scale, residual_scale, logits, learned_positions,
+               residual_is_normalised] = shape;
   static_cast<void>(initializer_range);  // of weights that are not loaded
   // The names of parameters tell.
   static_cast<void>(query_key_value_bias);
@@ -88,6 +88,7 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   static_cast<void>(learned_positions);
   // The family decides.
   static_cast<void>(norm_gain);
+  static_cast<void>(rounds_embedding_scale);
   static_cast<void>(gelu_gate);
   const auto add = [&](const char* field, const auto& value) {
     values.emplace_back(std::string("config.json: ") + field, fmt::format("{}", value));
@@ -114,6 +115,13 @@ void add_shape(Settings& values, const model::DecoderConfig& shape) {
   add_unless(0, "final_logit_softcapping", logits.cap.value_or(0));
   if (rope) {
     add_rope(values, *rope);
+  }
+  if (window_rope) {
+    Settings of_windows;
+    add_rope(of_windows, *window_rope);
+    for (auto& [name, value] : of_windows) {
+      values.emplace_back(name + " of layers with a window", value);
+    }
   }
   if (!layers_without_rope.empty()) {
     add("layers without rope", fmt::format("{}", fmt::join(layers_without_rope, ", ")));

@@ -41,18 +41,16 @@ CrossEntropy cross_entropy(const at::Tensor& logits, const at::Tensor& targets) 
 
 void cross_entropy_backward(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& log_sums, const at::Tensor& scale) {
-  if (!serves(logits) || scale.dim() != 0) {
-    note_plain_use("cross_entropy_backward", serves(logits)
-                                                 ? "the kernel has one scale, and not one per row"
-                                                 : reason_of(logits, logits.size(1)));
+  if (!serves(logits)) {
+    note_plain_use("cross_entropy_backward", reason_of(logits, logits.size(1)));
     plain_backend().cross_entropy_backward(logits, targets, log_sums, scale);
     return;
   }
-  const at::Tensor dense_targets = targets.contiguous();
+  const at::Tensor dense_targets = targets.contiguous(), scales = scale.contiguous();
+  LogitRows<void> rows = rows_of(logits, dense_targets, /*losses=*/{}, log_sums);
+  rows.scale_stride = scales.dim() == 0 ? 0 : 1;
   on_device_of(logits, [&](StreamHandle stream) {
-    launch_cross_entropy_backward(dtype_of(logits), stream,
-                                  rows_of(logits, dense_targets, /*losses=*/{}, log_sums),
-                                  scale.const_data_ptr<float>());
+    launch_cross_entropy_backward(dtype_of(logits), stream, rows, scales.const_data_ptr<float>());
   });
 }
 

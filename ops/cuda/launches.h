@@ -68,7 +68,8 @@ void launch_bias_gelu_backward(Dtype dtype, StreamHandle stream,
 void launch_rotary(Dtype dtype, StreamHandle stream, const RotaryHeads<void>& of);
 
 void launch_cross_entropy(Dtype dtype, StreamHandle stream, const LogitRows<void>& of);
-/// `scale`: one number on the device; losses are not read.
+/// `scale`: one number on the device, or one per row (LogitRows::scale_stride); losses are not
+/// read.
 void launch_cross_entropy_backward(Dtype dtype, StreamHandle stream, const LogitRows<void>& of,
                                    const float* scale);
 

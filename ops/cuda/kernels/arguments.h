@@ -109,6 +109,7 @@ struct LogitRows {
   float* log_sums = nullptr;  ///< [rows]: the logarithm of the sum of exponentials
   std::int64_t rows = 0;
   std::int64_t vocabulary = 0;
+  std::int64_t scale_stride = 0;  ///< backward's scales: 0: one for all rows, 1: one per row
 };
 
 /// Heads [tokens, heads, width] that grow by a pack of columns; `width` a multiple of

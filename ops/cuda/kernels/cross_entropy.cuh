@@ -63,7 +63,7 @@ cross_entropy_backward(LogitRows<T> of, const float* scale) {
   T* const row = of.logits + gpu::block_index() * of.vocabulary;
   const std::int64_t target = gpu::load_for_warp(of.targets + gpu::block_index());
   const float log_sum = gpu::load_for_warp(of.log_sums + gpu::block_index());
-  const float factor = gpu::load_for_warp(scale);
+  const float factor = gpu::load_for_warp(scale + gpu::block_index() * of.scale_stride);
   for (std::int64_t at = gpu::thread_index() * kCount; at < of.vocabulary;
        at += std::int64_t{kThreads} * kCount) {
     Pack<T> pack = load_pack(row + at);

@@ -6,7 +6,13 @@ namespace {
 
 template <class T>
 LogitRows<T> typed(const LogitRows<void>& of) {
-  return {static_cast<T*>(of.logits), of.targets, of.losses, of.log_sums, of.rows, of.vocabulary};
+  return {static_cast<T*>(of.logits),
+          of.targets,
+          of.losses,
+          of.log_sums,
+          of.rows,
+          of.vocabulary,
+          of.scale_stride};
 }
 
 }  // namespace

@@ -3,10 +3,14 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,9 +32,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFamilies[] = {"llama-linear", "llama-yarn", "qwen2",         "qwen3",
-                                     "mistral-nemo", "smollm3",    "phi3-longrope", "olmo2",
-                                     "granite",      "gpt2"};
+constexpr const char* kFamilies[] = {"llama-linear",  "llama-yarn", "qwen2",        "qwen2-tied",
+                                     "qwen3",         "mistral",    "mistral-nemo", "smollm3",
+                                     "phi3-longrope", "olmo2",      "granite",      "gpt2",
+                                     "phi3",          "gemma2",     "gemma3"};
 
 void expect_small(const check::GoldenDifferences& found) {
   EXPECT_LE(found.logits, 1e-4);
@@ -89,8 +94,33 @@ TEST_P(Family, DecodesWhatItComputes) {
   }
 }
 
-// In bf16 no farther from fp32 than transformers' own run, and a fifth.
-TEST_P(Family, RoundsInBf16NoMoreThanTransformers) {
+// Packed texts compute what each computes alone.
+TEST_P(Family, ComputesATextAloneAsBesideAnother) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  auto model = build_model(read_model_folder_config(folder));
+  load_weights(*model, sherd::SafetensorsFolder(folder));
+  const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
+  const at::Tensor text = golden.read(*golden.find("input_ids"))[0];
+  const int64_t tokens = text.size(0), first = 17;
+  const auto alone = [&](int64_t begin, int64_t end) {
+    return std::pair(text.slice(0, begin, end), sherd::ops::Documents({0, end - begin}));
+  };
+  const sherd::ops::Documents both({0, first, tokens});
+  const auto [one, of_one] = alone(0, first);
+  const auto [other, of_other] = alone(first, tokens);
+  const at::Tensor packed = model->logits(text, both).detach();
+  EXPECT_LE((packed.slice(0, 0, first) - model->logits(one, of_one)).abs().max().item<double>(),
+            5e-5);
+  EXPECT_LE((packed.slice(0, first) - model->logits(other, of_other)).abs().max().item<double>(),
+            5e-5);
+  const double apart = model->loss_sum(one, one, of_one).item<double>() +
+                       model->loss_sum(other, other, of_other).item<double>();
+  EXPECT_NEAR(model->loss_sum(text, text, both).item<double>() / apart, 1, 1e-6);
+}
+
+// The golden says how far transformers' own logits in bf16 are from those in fp32.
+TEST_P(Family, ComputesInBf16AsNearAsTransformersDoes) {
   SHERD_NEEDS_EXTRA_DATA("families");
   const std::string folder = *sherd::test::extra_data("families") / GetParam();
   auto model = build_model(read_model_folder_config(folder));
@@ -98,14 +128,18 @@ TEST_P(Family, RoundsInBf16NoMoreThanTransformers) {
   model->to(at::kBFloat16);
   const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
   const auto read = [&](const char* name) { return golden.read(*golden.find(name)); };
-  const at::Tensor ids = read("input_ids"), mask = read("attention_mask").ne(0);
-  const model::TokenBatch batch = model::without_padding(ids, ids, mask);
-  const at::Tensor found = model->logits(batch.ids_T, batch.documents).detach().to(at::kFloat);
-  const at::Tensor expected =
-      read("logits").flatten(0, 1).index_select(0, mask.flatten().nonzero().squeeze(1));
-  const double rms = (found - expected).square().mean().sqrt().item<double>();
-  EXPECT_LE(rms, 1.2 * read("bf16.logits_rms").item<double>());
-  EXPECT_GT(rms, 0);
+  const at::Tensor ids = read("input_ids"), lengths = read("attention_mask").sum(1);
+  std::vector<at::Tensor> differences;
+  for (int64_t row = 0; row < ids.size(0); ++row) {
+    const auto length = lengths[row].item<int64_t>();
+    const at::Tensor logits =
+        model->logits(ids[row].narrow(0, 0, length), sherd::ops::Documents({0, length})).detach();
+    differences.push_back((logits - read("logits")[row].narrow(0, 0, length)).flatten());
+  }
+  const at::Tensor all = at::cat(differences);
+  EXPECT_LE(all.square().mean().sqrt().item<double>(),
+            1.2 * read("bf16.logits_rms").item<double>());
+  EXPECT_LE(all.abs().max().item<double>(), 1.2 * read("bf16.logits_max").item<double>());
 }
 
 // An export has the names and shapes that the model's own file has, but for what can be derived.
@@ -172,11 +206,20 @@ void expect_refusal(const char* name, const Json& changes, const std::string& me
 
 TEST(Families, AreRefusedWithOneFieldThatChangesTheComputation) {
   SHERD_NEEDS_EXTRA_DATA("families");
-  expect_refusal("qwen2", {{"use_sliding_window", true}, {"max_window_layers", 1}},
-                 "\"sliding_window\" 15 is not implemented, only null. Where no text of yours is "
-                 "longer than the window, null computes the same");
-  expect_refusal("qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}},
-                 "\"layer_types\" [");
+  expect_refusal(
+      "qwen2", {{"layer_types", {"full_attention", "sliding_attention"}}},
+      "\"layer_types\" [\"full_attention\",\"sliding_attention\"] has layers with a window, "
+      "but \"use_sliding_window\" is not true. Make them agree");
+  expect_refusal("qwen2-tied", {{"layer_types", {"full_attention", "sliding_attention"}}},
+                 "\"layer_types\" must be a list of 3 names, one per layer, found [");
+  expect_refusal("qwen2-tied",
+                 {{"layer_types", {"full_attention", "chunked_attention", "full_attention"}}},
+                 "is not implemented: layer 1 is \"chunked_attention\", and layers are "
+                 "\"full_attention\" or \"sliding_attention\"");
+  expect_refusal("qwen2-tied", {{"sliding_window", -15}},
+                 "\"sliding_window\" must be a whole number from 1 to 2147483647, found -15");
+  expect_refusal("qwen2-tied", {{"use_sliding_window", "yes"}},
+                 "\"use_sliding_window\" must be true or false, found \"yes\"");
   expect_refusal("qwen2", {{"qk_norm", true}}, "\"qk_norm\" true is not implemented");
   expect_refusal("qwen2", {{"architectures", {"Qwen2ForSequenceClassification"}}},
                  "only [\"Qwen2ForCausalLM\"]");
@@ -184,7 +227,10 @@ TEST(Families, AreRefusedWithOneFieldThatChangesTheComputation) {
                  "\"max_window_layers\" must be a whole number");
   expect_refusal("qwen3", {{"attention_bias", true}}, "\"attention_bias\" true is not");
   expect_refusal("qwen3", {{"num_experts", 8}}, "\"num_experts\" 8");
-  expect_refusal("mistral-nemo", {{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not");
+  expect_refusal("mistral-nemo", {{"sliding_window", 40.5}}, "found 40.5");
+  expect_refusal("mistral-nemo", {{"layer_types", {"full_attention", "sliding_attention"}}},
+                 "has layers with a window, but \"sliding_window\" does not say how many tokens it "
+                 "holds. Set it, or make all layers \"full_attention\"");
   expect_refusal("smollm3", {{"no_rope_layers", {1, 0}}},
                  "\"no_rope_layers\" must be a list of 5 numbers, one per layer, found [1,0]");
   expect_refusal("smollm3", {{"no_rope_layers", {1, 1, 1, 2, 1}}},
@@ -225,10 +271,148 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
   expect_refusal("gpt2", {{"n_ctx", 60}}, "\"n_ctx\" 60 contradicts \"n_positions\" 50");
 }
 
-// Mistral's files without the field mean a window of 4096.
+TEST(Families, OfGemmaAreRefusedWithAWrongField) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  expect_refusal("gemma2", {{"hidden_activation", "gelu"}},
+                 "\"hidden_activation\" \"gelu\" is not implemented, only \"gelu_pytorch_tanh\"");
+  expect_refusal("gemma2", {{"attn_logit_softcapping", 0}},
+                 "\"attn_logit_softcapping\" must be a number above 0");
+  expect_refusal("gemma2", {{"query_pre_attn_scalar", -1}},
+                 "\"query_pre_attn_scalar\" must be a number above 0");
+  expect_refusal("gemma2", {{"layer_types", {"full_attention"}}},
+                 "\"layer_types\" must be a list of 2 names");
+  expect_refusal("gemma3", {{"use_bidirectional_attention", true}},
+                 "\"use_bidirectional_attention\" true is not implemented");
+  expect_refusal("gemma3", {{"sliding_window_pattern", 0}},
+                 "\"sliding_window_pattern\" must be a whole number from 1");
+  expect_refusal("gemma3", {{"rope_parameters", {{"sliding_attention", {{"rope_theta", 9}}}}}},
+                 "config.json, sliding_attention: \"rope_theta\" 10000.0 contradicts "
+                 "\"rope_parameters.rope_theta\" 9");
+  expect_refusal("gemma3", {{"rope_parameters", {{"rope_theta", 9}}}},
+                 "\"rope_parameters.rope_theta\" is not a type of layer");
+  expect_refusal("gemma3", {{"model_type", "gemma3"}}, "It reads more than text");
+}
+
+// A family's shape with fields changed; null removes one, or is written where `keeps_null`.
+model::DecoderConfig shape_with(const char* name, const Json& changes, bool keeps_null = false) {
+  const fs::path folder = *sherd::test::extra_data("families") / name;
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  if (keeps_null) {
+    config.update(changes);
+  } else {
+    config.merge_patch(changes);
+  }
+  const TemporaryFolder changed;
+  write_all(changed / "config.json", config.dump());
+  return read_hf_config(changed / "config.json").shape;
+}
+
+TEST(Families, Gemma2HasCapsWhereTheFileIsSilentAndNoneWhereItSaysNull) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / "gemma2";
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  const auto shape = [&] {
+    const TemporaryFolder changed;
+    write_all(changed / "config.json", config.dump());
+    return read_hf_config(changed / "config.json").shape;
+  };
+  config.erase("attn_logit_softcapping");
+  config.erase("final_logit_softcapping");
+  EXPECT_EQ(shape().score_cap, 50);
+  EXPECT_EQ(shape().logits.cap, 30);
+  config["attn_logit_softcapping"] = nullptr;
+  config["final_logit_softcapping"] = nullptr;
+  EXPECT_EQ(shape().score_cap, 0);
+  EXPECT_FALSE(shape().logits.cap);
+}
+
+TEST(Families, Gemma3RefusesAWindowOfNull) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path folder = *sherd::test::extra_data("families") / "gemma3";
+  Json config = Json::parse(read_all(folder / "config.old.json"));
+  config["sliding_window"] = nullptr;
+  const TemporaryFolder changed;
+  write_all(changed / "config.json", config.dump());
+  expect_error([&] { static_cast<void>(read_hf_config(changed / "config.json")); },
+               sherd::ExitCode::BadData,
+               "\"sliding_window\" must be a number of tokens, found null: layers with a window");
+}
+
+// OLMo 3 is OLMo 2 whose windows and rotary positions depend on the layer.
+TEST(Families, Olmo3HasWindowsAndRotaryPositionsByLayer) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const Json olmo3 = {{"model_type", "olmo3"}, {"architectures", {"Olmo3ForCausalLM"}}};
+  const auto with = [&](Json changes) {
+    changes.update(olmo3);
+    return shape_with("olmo2", changes);
+  };
+  const model::DecoderConfig plain = with({{"num_hidden_layers", 8}});
+  EXPECT_EQ(plain.layers_with_window, (std::set<int64_t>{0, 1, 2, 4, 5, 6}));
+  EXPECT_EQ(plain.window, 4'096);
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
+  const model::DecoderConfig older = with({{"rope_scaling", yarn}});
+  EXPECT_TRUE(std::holds_alternative<model::YarnScaling>(older.rope->scaling));
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(older.window_rope->scaling));
+  EXPECT_EQ(older.window_rope->theta, 500'000);
+  const model::DecoderConfig newer =
+      with({{"rope_theta", nullptr},
+            {"rope_parameters",
+             {{"full_attention", yarn}, {"sliding_attention", {{"rope_theta", 7'000.0}}}}}});
+  EXPECT_TRUE(std::holds_alternative<model::YarnScaling>(newer.rope->scaling));
+  EXPECT_EQ(newer.window_rope->theta, 7'000);
+}
+
+// Where no text is longer than the window, OLMo 3 computes what transformers recorded of OLMo 2;
+// with a shorter window it does not.
+TEST(Families, Olmo3ComputesWhatOlmo2DoesWithinTheWindow) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path source = *sherd::test::extra_data("families") / "olmo2";
+  const TemporaryFolder copy;
+  fs::copy(source / "model.safetensors", copy / "model.safetensors");
+  Json config = Json::parse(read_all(source / "config.json"));
+  config.merge_patch({{"model_type", "olmo3"},
+                      {"architectures", {"Olmo3ForCausalLM"}},
+                      {"rope_parameters", nullptr},
+                      {"rope_theta", 500'000.0},
+                      {"sliding_window", 64}});
+  const auto compared = [&] {
+    write_all(copy / "config.json", config.dump());
+    return check::compare_with_golden(copy.path(), source / "golden.safetensors", 2);
+  };
+  expect_small(compared());
+  config["sliding_window"] = 5;
+  EXPECT_GT(compared().logits, 0.01);
+}
+
+using Layers = std::set<int64_t>;
+
+// Mistral's files without the field mean a window of 4096, null means none.
 TEST(Families, MistralWithoutItsWindowsFieldHasOne) {
   SHERD_NEEDS_EXTRA_DATA("families");
-  expect_refusal("mistral", {{"sliding_window", nullptr}}, "\"sliding_window\" is missing");
+  const model::DecoderConfig missing = shape_with("mistral", {{"sliding_window", nullptr}});
+  EXPECT_EQ(missing.window, 4'096);
+  EXPECT_EQ(missing.layers_with_window, Layers({0, 1}));
+  const model::DecoderConfig null = shape_with("mistral", {{"sliding_window", nullptr}}, true);
+  EXPECT_EQ(null.window, 0);
+  EXPECT_EQ(null.layers_with_window, Layers());
+}
+
+// Of both spellings layer_types decides, as in transformers.
+TEST(Families, WindowsAreOfTheLayersThatTheFileSays) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const auto layers = [](const Json& changes, bool keeps_null = false) {
+    return shape_with("qwen2-tied", changes, keeps_null).layers_with_window;
+  };
+  EXPECT_EQ(layers(Json::object()), Layers({1, 2}));
+  EXPECT_EQ(layers({{"max_window_layers", 0}}), Layers({0, 1, 2}));
+  EXPECT_EQ(layers({{"max_window_layers", 2}}), Layers({2}));
+  EXPECT_EQ(layers({{"max_window_layers", nullptr}}), Layers());  // 28
+  EXPECT_EQ(layers({{"use_sliding_window", false}}), Layers());
+  EXPECT_EQ(layers({{"sliding_window", nullptr}}), Layers({1, 2}));  // 4096
+  EXPECT_EQ(layers({{"sliding_window", nullptr}}, /*keeps_null=*/true), Layers());
+  EXPECT_EQ(layers({{"layer_types", {"sliding_attention", "full_attention", "full_attention"}}}),
+            Layers({0}));
 }
 
 TEST(Families, RotaryPositionsAreThoseOfTransformers) {

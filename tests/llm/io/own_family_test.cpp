@@ -43,6 +43,7 @@ const Json kConfig = {{"model_type", "stablelm"},
 HfConfig stablelm(const Json& changes = Json::object()) {
   Json config = kConfig;
   config.merge_patch(changes);
+  config = Json::parse(config.dump());  // as a file's numbers are read
   const families::Family& family = families::stablelm_family();
   return {.family = &family,
           .shape = family.parse(families::JsonFields(config, "config.json")),

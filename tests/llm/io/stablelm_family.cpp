@@ -7,6 +7,7 @@
 
 #include "llm/families/fixed_fields.h"
 #include "llm/families/llama_like.h"
+#include "llm/families/window_fields.h"
 #include "llm/model/self_attention.h"
 
 namespace llm::families {
@@ -14,7 +15,7 @@ namespace {
 
 model::DecoderConfig parse_stablelm(const JsonFields& fields) {
   refuse_other_layers(fields, {"StableLmForCausalLM"});
-  refuse_windows(fields, /*has_window=*/false);
+  refuse_windows(fields);
   refuse_unless(fields, {{"hidden_dropout", 0.0},
                          {"use_qkv_bias", false},
                          {"qk_layernorm", false},

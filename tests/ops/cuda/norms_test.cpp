@@ -19,11 +19,11 @@ constexpr int64_t kRows = 13;
 constexpr int64_t kTwoBlocks = 2;
 constexpr double kEpsilon = 1e-5;
 
-template <class T>
-class Norms : public testing::Test {
+template <class T, RmsGain kGain = RmsGain::Rounded>
+class NormsWithGain : public testing::Test {
  protected:
   // The last packs of a row have no thread's full turn.
-  explicit Norms(int64_t of = kNormThreads * kPacks * Pack<T>::kCount - 3 * Pack<T>::kCount)
+  explicit NormsWithGain(int64_t of = kNormThreads * kPacks * Pack<T>::kCount - 3 * Pack<T>::kCount)
       : width(of) {}
   const int64_t width;
   const at::Tensor input = random<T>({kRows, width}, 1);
@@ -46,10 +46,11 @@ class Norms : public testing::Test {
             data<float>(statistics),
             kRows,
             static_cast<int>(width),
-            static_cast<float>(kEpsilon)};
+            static_cast<float>(kEpsilon),
+            kGain};
   }
   [[nodiscard]] static NormParameters parameters(const at::Tensor& weight, const at::Tensor& bias) {
-    return {weight.to(at::kDouble), bias.defined() ? bias.to(at::kDouble) : bias, kEpsilon};
+    return {weight.to(at::kDouble), bias.defined() ? bias.to(at::kDouble) : bias, kEpsilon, kGain};
   }
 
   template <bool kIsLayerNorm>
@@ -97,7 +98,8 @@ class Norms : public testing::Test {
             data<float>(to.weight_parts),
             data<float>(to.bias_parts),
             kRows,
-            static_cast<int>(width)};
+            static_cast<int>(width),
+            kGain};
   }
   template <bool kIsLayerNorm>
   void expect_right(const Back& found, bool has_grad_sum) const {
@@ -141,6 +143,9 @@ class Norms : public testing::Test {
   }
 };
 
+template <class T>
+class Norms : public NormsWithGain<T> {};
+
 using NormDtypes = testing::Types<float, c10::BFloat16, c10::Half>;
 TYPED_TEST_SUITE(Norms, NormDtypes);
 
@@ -168,10 +173,31 @@ TYPED_TEST(Norms, BackwardOfRowsThatAreReadTwiceIsThatOfFp64) {
   }
 }
 
+// RMSNorm whose weight is applied in fp32.
 template <class T>
-class NarrowNorms : public Norms<T> {
+class WideNorms : public NormsWithGain<T, RmsGain::Wide> {};
+TYPED_TEST_SUITE(WideNorms, NormDtypes);
+template <class T>
+class OnePlusNorms : public NormsWithGain<T, RmsGain::OnePlus> {};
+TYPED_TEST_SUITE(OnePlusNorms, NormDtypes);
+
+TYPED_TEST(WideNorms, ForwardAndBackwardAreThoseOfFp64) {
+  this->template check_forward</*kIsLayerNorm=*/false>(/*has_residual=*/true);
+  this->template check_backward</*kIsLayerNorm=*/false, 2>(/*has_grad_sum=*/true);
+  this->template check_wide_backward</*kIsLayerNorm=*/false>(/*has_grad_sum=*/true);
+}
+
+TYPED_TEST(OnePlusNorms, ForwardAndBackwardAreThoseOfFp64) {
+  this->template check_forward</*kIsLayerNorm=*/false>(/*has_residual=*/true);
+  this->template check_backward</*kIsLayerNorm=*/false, 2>(/*has_grad_sum=*/true);
+  this->template check_wide_backward</*kIsLayerNorm=*/false>(/*has_grad_sum=*/true);
+}
+
+template <class T>
+class NarrowNorms : public NormsWithGain<T> {
  protected:
-  NarrowNorms() : Norms<T>(gpu::kWarp * kRowPacks * Pack<T>::kCount - 3 * Pack<T>::kCount) {}
+  NarrowNorms()
+      : NormsWithGain<T>(gpu::kWarp * kRowPacks * Pack<T>::kCount - 3 * Pack<T>::kCount) {}
 };
 TYPED_TEST_SUITE(NarrowNorms, NormDtypes);
 

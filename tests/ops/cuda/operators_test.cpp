@@ -82,6 +82,23 @@ at::Tensor llama(const Tensors& in) {
   return linear_cross_entropy(sum.sum + out, in[10], ids, /*chunk_tokens=*/4);
 }
 
+// The rest of Gemma's layer, and of OLMo's: norms whose weights are applied in fp32, GeGLU, and a
+// loss of capped logits with weights of rows.
+const std::vector<std::vector<int64_t>> kGemmaShapes = {
+    {kVocabulary, kWidth}, {kWidth},          {kWidth},
+    {kHidden, kWidth},     {kHidden, kWidth}, {kWidth, kHidden},
+    {kVocabulary, kWidth}};
+at::Tensor gemma(const Tensors& in) {
+  const at::Tensor ids = ids_on(in[0]);
+  const at::Tensor weights = at::arange(1, kTokens + 1, at::kFloat).mul(0.2).to(in[0].device());
+  const at::Tensor x = ops::embedding(ids, in[0]);
+  const at::Tensor n = rms_norm(x, in[1], kEpsilon, RmsGain::OnePlus);
+  const NormalisedSum sum = add_rms_norm(x, n, in[2], kEpsilon, RmsGain::Wide);
+  const Tensors gated = linears_after_norm(sum.normalised, {in[3], in[4]});
+  const at::Tensor out = geglu_linear(gated[0], gated[1], in[5]);
+  return linear_cross_entropy(sum.sum + out, in[6], ids, /*chunk_tokens=*/4, {2, 5}, weights);
+}
+
 // BLOOM's, with its loss in one chunk.
 const std::vector<std::vector<int64_t>> kBloomShapes = {{kVocabulary, kWidth},
                                                         {kWidth},
@@ -168,6 +185,10 @@ TEST_P(CudaOperators, ALayerOfLlamaTrainsAsInFp64) {
 
 TEST_P(CudaOperators, ALayerOfLlamaOfWeightsSideBySideTrainsAsInFp64) {
   expect_fp64s(llama, kLlamaShapes, /*are_side_by_side=*/true);
+}
+
+TEST_P(CudaOperators, NormsGatesAndLossOfGemmaTrainAsInFp64) {
+  expect_fp64s(gemma, kGemmaShapes);
 }
 
 TEST_P(CudaOperators, ALayerOfBloomTrainsAsInFp64) {
