@@ -18,8 +18,7 @@ struct RowRule {
 // cap(scale × score) − slope × distance to the query, of the keys from `first` on. Beyond the last
 // key the numbers mean nothing.
 template <bool kIsCapped, class T>
-inline Pair biased(const T* scores, int64_t first, int64_t count, const RowRule& rule,
-                   int64_t visible) {
+inline Pair biased(const T* scores, int64_t first, int64_t count, RowRule rule, int64_t visible) {
   const Pair scaled = load(scores + first, count) * Vec(rule.scale);
   if constexpr (kIsCapped) {  // and has no slope
     return each(scaled, [&](const Vec& x) { return soft_capped(x, rule.cap); });
@@ -36,7 +35,7 @@ inline void clear(T* values, int64_t begin, int64_t end) {
 }
 
 template <bool kIsCapped, class T>
-float softmax_row(T* scores, int64_t visible, const RowRule& rule, float* wide) {
+float softmax_row(T* scores, int64_t visible, RowRule rule, float* wide) {
   Pair most = broadcast(-std::numeric_limits<float>::infinity());
   for_each_step(visible, [&](int64_t i, int64_t count) {
     const Pair x = biased<kIsCapped>(scores, i, count, rule, visible);
@@ -86,7 +85,7 @@ void causal_softmax(const ScoreRows& rows, T* scores, float* log_sums, int64_t b
 // With probabilities p and their gradient g: the gradient of a capped score is p (g − Σ p g).
 // `room` holds two rows.
 template <bool kIsCapped, class T>
-void softmax_backward_row(T* scores, T* grad, int64_t visible, const RowRule& rule, float log_sum,
+void softmax_backward_row(T* scores, T* grad, int64_t visible, RowRule rule, float log_sum,
                           std::vector<float>& room) {
   float* const wide = room.data();
   float* const slopes = wide + room.size() / 2;  // of the cap
