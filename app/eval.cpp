@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -80,11 +79,6 @@ struct Evaluated {
   std::int64_t batch = 8;
 };
 
-bool is_model(const EvalFlags& flags) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::path(flags.model.model) / "config.json", ignored);
-}
-
 // The run's own data, read as the run read it.
 std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConfig>& run,
                                         const EvalFlags& flags) {
@@ -92,9 +86,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model.model,
-                    run               ? "a run without data.eval"
-                    : is_model(flags) ? "a model, not a run"
-                                      : "neither a run nor a model (no config.json)"));
+                    run ? "a run without data.eval" : "a model, not a run"));
   }
   std::vector<EvaluatedFile> files;
   for (const llm::config::DataSet& set : run->data.eval) {

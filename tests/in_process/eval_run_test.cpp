@@ -81,7 +81,7 @@ TEST_F(EvalRun, OfNothingSaysWhereItLooked) {
   EXPECT_THAT(expect_code(66, {"export", "nosuchrun", "--out", "x"}).err,
               HasSubstr("'nosuchrun' does not exist; relative paths begin here, in /"));
   const TempFolder empty;
-  refuse(64, {empty.path()}, "is neither a run nor a model (no config.json)");
+  refuse(66, {empty.path()}, "the model folder '" + empty.path().string() + "' has no config.json");
   EXPECT_THAT(expect_code(66, {"eval", kModel, "--data", "nofile.json"}).err,
               HasSubstr("nofile.json: cannot be opened: No such file or directory; relative paths "
                         "begin here, in /"));
