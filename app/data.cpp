@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "app/end_at_once.h"
 #include "app/hub_names.h"
 #include "app/live_line.h"
 #include "app/numbers.h"
@@ -16,10 +17,12 @@
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "files/output.h"
+#include "launch/stop_request.h"
 #include "llm/inputs/data_preview.h"
 #include "llm/inputs/prepare.h"
 #include "llm/inputs/preview_text.h"
 #include "llm/setup/load_data.h"
+#include "llm/text/printable.h"
 #include "llm/train/start.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
@@ -85,23 +88,37 @@ nlohmann::ordered_json json_of(const llm::inputs::DatasetReport& report) {
           {"fields_not_read", unread}};
 }
 
+// Of a preparation that a signal ends; `folder` keeps stores, unless it is empty.
+std::string stop_line(const std::string& folder) {
+  return folder.empty()
+             ? "stopped on request: nothing was kept, since data.cache is none; the same "
+               "command starts over"
+             : "stopped on request: no store is half-written, and " + folder +
+                   " keeps what is finished; the same command continues there";
+}
+
 // Makes what a run of the recipe would make first.
 int prepare(bool json, const std::vector<std::string>& words) {
   llm::track::Progress progress(output_for_people(json));
   const auto tell = [&](const std::string& line) { progress.say(line); };
   sherd::World world = sherd::World::alone();
   auto config = load_recipe_to_read(words, tell);
+  const std::string folder = llm::inputs::store_folder(config.data.cache).string();
+  sherd::launch::StopRequest::install(/*launched=*/false);
+  const EndAtOnce end_at_once(static_cast<int>(sherd::ExitCode::Stopped),
+                              sherd::launch::StopRequest::requested,
+                              [&] { say(stop_line(folder), json); });
   HubNames({.json_on_stdout = json, .progress = &progress}).resolve(config);
   const auto tokenizer = llm::setup::load_tokenizer(config.model.path);
   const auto shape = llm::setup::model_shape(config.model.path, {config.model.ignore_fields});
   const auto data = llm::setup::load_run_data(config, tokenizer, shape, world, tell, &progress);
   for (const auto& part : data.parts) {
     if (part.report.duplicates > 0) {
-      tell(fmt::format("data: {}: {} of {} samples repeat an earlier sample", part.report.name,
-                       part.report.duplicates, part.report.samples));
+      tell(fmt::format("data: {}: {} of {} repeat{} an earlier sample", part.report.name,
+                       part.report.duplicates, llm::text::counted(part.report.samples, "sample"),
+                       part.report.duplicates == 1 ? "s" : ""));
     }
   }
-  const std::string folder = llm::inputs::store_folder(config.data.cache).string();
   tell(folder.empty() ? "nothing is kept: data.cache is none" : "prepared in " + folder);
   if (json) {
     nlohmann::ordered_json line = {{"folder", folder}, {"files", nlohmann::ordered_json::array()}};

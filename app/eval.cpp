@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/device.h"
+#include "app/flag_words.h"
 #include "app/hub_names.h"
 #include "app/launch.h"
 #include "app/live_line.h"
@@ -45,6 +45,10 @@ struct EvalFlags {
   std::string format;                             // empty: the run's, else by the file
   std::vector<std::string> columns;               // prompt and completion; else the run's
   std::string on_bad_sample;                      // empty: the run's, else error
+  std::optional<std::int64_t> max_bad_samples;    // else the run's
+  std::string chat_template;                      // empty: the run's, else the model's
+  std::string on_template_mismatch;               // empty: the run's, else error
+  std::string special_tokens_in_text;             // empty: the run's, else error
   std::optional<std::int64_t> limit;              // else the run's, of its own data
   std::optional<std::int64_t> max_length;         // else the run's; 0: the model's context
   std::optional<std::int64_t> max_answer_tokens;  // else the run's
@@ -66,6 +70,16 @@ std::map<std::string, llm::config::DataFormat> formats_by_name() {
           {"text", Text}};
 }
 
+std::map<std::string, llm::config::OnTemplateMismatch> mismatches_by_name() {
+  using enum llm::config::OnTemplateMismatch;
+  return {{"error", Error}, {"as_rendered", AsRendered}};
+}
+
+std::map<std::string, llm::config::SpecialTokensInText> special_tokens_by_name() {
+  using enum llm::config::SpecialTokensInText;
+  return {{"error", Error}, {"as_text", AsText}};
+}
+
 // A file of samples, and how it is read.
 struct EvaluatedFile {
   std::string path;
@@ -77,13 +91,9 @@ struct EvaluatedFile {
 struct Evaluated {
   llm::eval::EvaluatedModel model;
   std::vector<EvaluatedFile> files;
+  llm::config::DataSection data = {};  // how samples are encoded
   std::int64_t batch = 8;
 };
-
-bool is_model(const EvalFlags& flags) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::path(flags.model.model) / "config.json", ignored);
-}
 
 // The run's own data, read as the run read it.
 std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConfig>& run,
@@ -92,9 +102,7 @@ std::vector<EvaluatedFile> files_of_run(const std::optional<llm::config::RunConf
     throw sherd::Error(
         sherd::ExitCode::Usage,
         fmt::format("--data is missing: '{}' is {}. Give a file of questions.", flags.model.model,
-                    run               ? "a run without data.eval"
-                    : is_model(flags) ? "a model, not a run"
-                                      : "neither a run nor a model (no config.json)"));
+                    run ? "a run without data.eval" : "a model, not a run"));
   }
   std::vector<EvaluatedFile> files;
   for (const llm::config::DataSet& set : run->data.eval) {
@@ -116,14 +124,31 @@ void apply_flags(EvaluatedFile& file, const EvalFlags& flags) {
   if (!flags.on_bad_sample.empty()) {
     file.reading.bad.skip = flags.on_bad_sample == "skip";
   }
+  file.reading.bad.most_skipped = flags.max_bad_samples.value_or(file.reading.bad.most_skipped);
   if (flags.limit) {
     file.limit = {.samples = *flags.limit};
   }
 }
 
+// How samples are encoded, as far as flags set it.
+llm::config::DataSection encoding_of(const EvalFlags& flags, llm::eval::EvaluatedModel& model) {
+  llm::config::DataSection data = model.run ? model.run->data : llm::config::DataSection();
+  if (!flags.chat_template.empty()) {
+    data.chat_template = flags.chat_template;
+    model.chat_template.clear();  // the run's
+  }
+  if (!flags.on_template_mismatch.empty()) {
+    data.on_template_mismatch = mismatches_by_name().at(flags.on_template_mismatch);
+  }
+  if (!flags.special_tokens_in_text.empty()) {
+    data.special_tokens_in_text = special_tokens_by_name().at(flags.special_tokens_in_text);
+  }
+  return data;
+}
+
 // The model and data as the flags want them.
 Evaluated find_evaluated(const EvalFlags& flags) {
-  Evaluated found{find_model(flags.model), {}};
+  Evaluated found{.model = find_model(flags.model), .files = {}};
   llm::eval::EvaluatedModel& model = found.model;
   model.max_length = flags.max_length.value_or(model.max_length);
   model.max_answer_tokens = flags.max_answer_tokens.value_or(model.max_answer_tokens);
@@ -132,6 +157,7 @@ Evaluated find_evaluated(const EvalFlags& flags) {
   } else {
     found.files = {{flags.data, {.columns = model.columns}, {}}};
   }
+  found.data = encoding_of(flags, model);
   for (EvaluatedFile& file : found.files) {
     apply_flags(file, flags);
   }
@@ -191,6 +217,9 @@ llm::setup::Settings eval_settings(const EvalFlags& flags, const Evaluated& foun
                      const auto& bad = reading(i).bad;
                      return bad.skip ? fmt::format("skip, at most {}", bad.most_skipped) : "error";
                    })},
+          {"--template", flags.chat_template},
+          {"--on-template-mismatch", flags.on_template_mismatch},
+          {"--special-tokens-in-text", flags.special_tokens_in_text},
           {"--limit",
            of_each(found, [&](auto i) { return std::to_string(found.files[i].limit.samples); })},
           {"--max-length", std::to_string(source.max_length)},
@@ -211,7 +240,7 @@ std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evalua
   const auto encoder = llm::setup::read_on_all_ranks(world, [&] {
     tokenizer.check_vocabulary(model.vocab_rows());
     return llm::inputs::prompt_encoder_of(
-        source.run ? source.run->data : llm::config::DataSection(), tokenizer,
+        found.data, tokenizer,
         {llm::inputs::sample_length(source.max_length, model.context_length()),
          source.max_answer_tokens},
         source.chat_template);
@@ -248,6 +277,7 @@ nlohmann::ordered_json json_of(const Outcome& outcome) {
           {"contexts_cut", report.contexts_cut},
           {"answers_cut", report.answers_cut},
           {"answers_outside", report.answers_outside},
+          {"conversations_cut", report.chat.cut},
           {"skipped", report.skipped}};
 }
 
@@ -394,14 +424,27 @@ void add_data_flags(CLI::App& verb, EvalFlags& flags) {
   verb.add_option("--data", flags.data,
                   "SQuAD file, JSON lines (.jsonl) or a JSON array of prompts and completions "
                   "(default: each data.eval of the run, read as in the run)");
-  one_of(verb.add_option("--format", flags.format,
-                         "format of the data: auto, squad, jsonl, json or parquet (default: the "
-                         "run's for its own data, else auto)"),
+  one_of(verb.add_option(
+             "--format", flags.format,
+             "format of the data: auto, or as data.train.format (default: the run's for its "
+             "own data, else auto)"),
          names_in(formats_by_name()));
   one_of(verb.add_option("--on-bad-sample", flags.on_bad_sample,
                          "what to do with a bad sample: error or skip (default: the run's for its "
                          "own data, else error)"),
          {"error", "skip"});
+  verb.add_option("--max-bad-samples", flags.max_bad_samples,
+                  "most bad samples of a file to skip (default: the run's, else 100)")
+      ->check(within(std::int64_t{0}, std::int64_t{1} << 40));
+  add_template_flag(verb, flags.chat_template);
+  one_of(verb.add_option("--on-template-mismatch", flags.on_template_mismatch,
+                         "conversations that the template writes otherwise after a prompt: error "
+                         "or as_rendered (default: the run's, else error)"),
+         names_in(mismatches_by_name()));
+  one_of(verb.add_option("--special-tokens-in-text", flags.special_tokens_in_text,
+                         "messages with special tokens: error or as_text (default: the run's, else "
+                         "error)"),
+         names_in(special_tokens_by_name()));
   verb.add_option("--columns", flags.columns,
                   "names of a record's prompt and completion, as PROMPT,COMPLETION (default: the "
                   "run's, else prompt,completion)")
@@ -443,14 +486,14 @@ void add_eval(CLI::App& program, Verb& chosen) {
                    "predictions.jsonl with questions and scores")
       ->excludes(loss_only);
   verb->add_flag("--json", flags->json, "print one line of JSON on standard output");
-  verb->callback([flags, &chosen] {
+  verb->callback([verb, flags, &chosen] {
     take_model(flags->model);
-    chosen = [flags] {
+    chosen = [flags, words = FlagWords(*verb)] {
       if (const auto code = start_ranks(flags->ranks)) {
         return *code;
       }
       Rank rank(OnSignal::EndProcess);
-      return rank.run([&] { return evaluate(rank, *flags); });
+      return words.run([&] { return rank.run([&] { return evaluate(rank, *flags); }); });
     };
   });
 }

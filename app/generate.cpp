@@ -116,9 +116,10 @@ class Encoder {
     }
     if (tokens + max_new_tokens_ > context_) {
       throw Error(ExitCode::BadData,
-                  fmt::format("{}: {} tokens and --max-new-tokens {} are more than the model's "
+                  fmt::format("{}: {} and --max-new-tokens {} are more than the model's "
                               "context of {}",
-                              prompt.place, tokens, max_new_tokens_, context_));
+                              prompt.place, llm::text::counted(tokens, "token"), max_new_tokens_,
+                              context_));
     }
     return ids;
   }

@@ -20,6 +20,7 @@
 #include "launch/rank_environment.h"
 #include "launch/spinning.h"
 #include "launch/supervisor.h"
+#include "llm/text/printable.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -192,8 +193,9 @@ std::optional<int> start_ranks(std::optional<int> ranks) {
   }
   if (ranks && *ranks != environment.world_size) {
     throw Error(ExitCode::Usage,
-                fmt::format("-n {} differs from the {} ranks that {} started: leave -n out", *ranks,
-                            environment.world_size, to_text(environment.launcher)));
+                fmt::format("-n {} differs from the {} that {} started: leave -n out", *ranks,
+                            llm::text::counted(environment.world_size, "rank"),
+                            to_text(environment.launcher)));
   }
   return std::nullopt;
 }

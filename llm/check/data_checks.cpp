@@ -207,8 +207,9 @@ CheckItem data_order(const inputs::RunData& data, const config::RunConfig& confi
   const auto several = std::count_if(seen.begin(), seen.end(), [](auto n) { return n > 1; });
   item.ok = missing + several == 0 && others.empty();
   item.measured = static_cast<double>(missing + several);
-  item.message = fmt::format("{} samples of an epoch over {} ranks: {} missing, {} more than once",
-                             seen.size(), world.size(), missing, several);
+  item.message = fmt::format("{} of an epoch over {}: {} missing, {} more than once",
+                             text::counted(std::ssize(seen), "sample"),
+                             text::counted(world.size(), "rank"), missing, several);
   if (!others.empty()) {
     item.message +=
         fmt::format("; not the samples that rank 0 finds for them: {}", setup::names_of(others));

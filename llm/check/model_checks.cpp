@@ -12,6 +12,7 @@
 #include "llm/inputs/sampler.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/peak_memory.h"
+#include "llm/text/printable.h"
 #include "llm/track/step_record.h"
 #include "llm/train/train_step.h"
 #include "sherd/checkpoint.h"
@@ -183,8 +184,9 @@ CheckItem ranks_agree_parameters(CheckedRun& run) {
           wrong,
           0,
           "units",
-          fmt::format("{:.0f} units gathered on {} ranks, {:.0f} differ{}", units, world.size(),
-                      wrong, differing)};
+          fmt::format("{} gathered on {}, {:.0f} differ{}",
+                      text::counted(static_cast<std::int64_t>(units), "unit"),
+                      text::counted(world.size(), "rank"), wrong, differing)};
 }
 
 CheckItem ranks_agree_loss(CheckedRun& run) {
@@ -198,7 +200,8 @@ CheckItem ranks_agree_loss(CheckedRun& run) {
           0,
           "ranks",
           ranks.empty()
-              ? fmt::format("loss {:.6f} on all {} ranks, bit for bit", loss, world.size())
+              ? fmt::format("loss {:.6f} on {}{}, bit for bit", loss,
+                            world.size() == 1 ? "" : "all ", text::counted(world.size(), "rank"))
               : fmt::format("the loss of one batch differs from rank 0's on rank {}",
                             fmt::join(ranks, ", "))};
 }

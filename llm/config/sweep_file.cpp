@@ -87,8 +87,9 @@ class SweepReader {
     }
     check_name(table, run.name);
     if (run.ranks % run.hosts != 0) {
-      faults_.push_back(fmt::format("{}:{}: hosts: {} ranks do not divide over {} hosts", file_,
-                                    table.source().begin.line, run.ranks, run.hosts));
+      faults_.push_back(fmt::format(
+          "{}:{}: hosts: {} not divide over {} hosts", file_, table.source().begin.line,
+          run.ranks == 1 ? "1 rank does" : fmt::format("{} ranks do", run.ranks), run.hosts));
     }
     return run;
   }

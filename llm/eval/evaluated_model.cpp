@@ -78,6 +78,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
                                    which, path, run.empty() ? "none" : "a checkpoint itself"));
   }
   if (run.empty()) {
+    io::require_model_folder(path, {io::kConfigFile});
     return {.model_folder = path, .checkpoint = ""};
   }
   if (!setup::is_checkpoint(path)) {

@@ -10,6 +10,7 @@
 #include "llm/eval/dealing.h"
 #include "llm/eval/squad_metric.h"
 #include "llm/setup/batch_tensors.h"
+#include "llm/text/printable.h"
 
 namespace llm::eval {
 
@@ -162,8 +163,9 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
 std::string evaluation_text(const EvaluationResult& result, bool generated) {
   const std::string scores =
       generated ? fmt::format(", EM {:.1f}, F1 {:.1f}", result.em, result.f1) : "";
-  return fmt::format("loss {:.4f} over {} samples ({} supervised tokens){}, {:.1f} samples/s",
-                     result.loss, result.samples, result.supervised_tokens, scores,
+  return fmt::format("loss {:.4f} over {} ({}){}, {:.1f} samples/s", result.loss,
+                     text::counted(result.samples, "sample"),
+                     text::counted(result.supervised_tokens, "supervised token"), scores,
                      result.samples_per_second());
 }
 

@@ -308,8 +308,8 @@ void refuse_empty_side(const DataFile& source, std::int64_t all) {
   const bool is_held_out = source.reading.side == Side::HeldOut;
   throw sherd::Error(
       sherd::ExitCode::BadData,
-      fmt::format("{}: data.held_out leaves none of its {} samples to {}: {}", source.name, all,
-                  is_held_out ? "evaluate" : "train on",
+      fmt::format("{}: data.held_out leaves no sample to {} (the data has {}): {}", source.name,
+                  is_held_out ? "evaluate" : "train on", text::counted(all, "sample"),
                   is_held_out ? "raise it, give more samples, or remove it (0)" : "lower it"));
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "llm/text/chat_encoder.h"
+#include "llm/text/printable.h"
 #include "llm/text/record_prompt.h"
 #include "sherd/error.h"
 
@@ -13,12 +14,20 @@ namespace llm::inputs {
 ConversationFigures::ConversationFigures(const std::vector<text::LabelledPrompt>& samples) {
   const std::int64_t texts = samples.front().chat_texts;
   const bool is_unrolled = texts > 0 && samples.size() > 1;
-  const bool is_apart = std::any_of(samples.begin(), samples.end(),
-                                    [](const text::LabelledPrompt& one) { return one.is_apart; });
+  const auto is_any = [&samples](bool text::LabelledPrompt::*is_so) {
+    return std::any_of(samples.begin(), samples.end(),
+                       [is_so](const text::LabelledPrompt& one) { return one.*is_so; });
+  };
+  const bool is_apart = is_any(&text::LabelledPrompt::is_apart);
+  const bool is_answer_cut = texts > 0 && is_any(&text::LabelledPrompt::answer_was_cut);
+  const bool is_cut =
+      is_answer_cut || (texts > 0 && is_any(&text::LabelledPrompt::context_was_cut));
   conversations = texts > 0 ? 1 : 0;
   unrolled = is_unrolled ? 1 : 0;
   rewritten = is_unrolled && texts > 1 ? 1 : 0;
   apart = is_unrolled && is_apart ? 1 : 0;
+  cut = is_cut ? 1 : 0;
+  answers_cut = is_answer_cut ? 1 : 0;
 }
 
 void ConversationFigures::add(const ConversationFigures& more) {
@@ -26,6 +35,8 @@ void ConversationFigures::add(const ConversationFigures& more) {
   unrolled += more.unrolled;
   rewritten += more.rewritten;
   apart += more.apart;
+  cut += more.cut;
+  answers_cut += more.answers_cut;
 }
 
 void DatasetReport::add(const text::LabelledPrompt& sample) {
@@ -35,21 +46,21 @@ void DatasetReport::add(const text::LabelledPrompt& sample) {
   supervised_tokens +=
       std::count(sample.supervised.begin(), sample.supervised.end(), std::uint8_t{1});
   longest_tokens = std::max(longest_tokens, length);
-  contexts_cut += sample.context_was_cut ? 1 : 0;
-  answers_cut += sample.answer_was_cut ? 1 : 0;
+  const bool is_conversation = sample.chat_texts > 0;
+  contexts_cut += sample.context_was_cut && !is_conversation ? 1 : 0;
+  answers_cut += sample.answer_was_cut && !is_conversation ? 1 : 0;
   answers_outside += sample.answer_is_outside ? 1 : 0;
 }
 
 std::string DatasetReport::skipped_text() const {
-  return skipped == 0 ? ""
-                      : fmt::format("; {} bad sample{} skipped", skipped, skipped == 1 ? "" : "s");
+  return skipped == 0 ? "" : fmt::format("; {} skipped", text::counted(skipped, "bad sample"));
 }
 
 std::string DatasetReport::sentence() const {
-  std::string text =
-      fmt::format("{}: {} {}{}, {} tokens ({} supervised, longest sample {} of at most {})", name,
-                  samples, records ? "record" : "question", samples == 1 ? "" : "s", tokens,
-                  supervised_tokens, longest_tokens, limits.max_length_tokens);
+  std::string text = fmt::format("{}: {}, {} ({} supervised, longest sample {} of at most {})",
+                                 name, text::counted(samples, records ? "record" : "question"),
+                                 text::counted(tokens, "token"), supervised_tokens, longest_tokens,
+                                 limits.max_length_tokens);
   std::string cut;
   const auto tell = [&cut](const std::string& what, std::int64_t count) {
     if (count > 0) {
@@ -59,6 +70,8 @@ std::string DatasetReport::sentence() const {
   if (records) {
     tell("prompt cut", contexts_cut);
     tell("completion cut", answers_cut);
+    tell("conversation cut at its end", chat.cut);
+    tell("answer cut with it", chat.answers_cut);
   } else {
     tell("context cut", contexts_cut);
     tell(fmt::format("answer cut to {} tokens", limits.max_answer_tokens), answers_cut);

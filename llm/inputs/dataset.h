@@ -25,6 +25,8 @@ struct ConversationFigures {
   std::int64_t unrolled = 0;   ///< those that make several samples
   std::int64_t rewritten = 0;  ///< of these: the template writes earlier turns differently later on
   std::int64_t apart = 0;      ///< of these: a prompt alone has other token ids than in the whole
+  std::int64_t cut = 0;        ///< conversations of which something was cut: at the end of samples
+  std::int64_t answers_cut = 0;  ///< of these: in what is learned
 };
 
 /// How a data file's records were encoded. Nothing is cut or dropped silently.
@@ -36,7 +38,7 @@ struct DatasetReport {
   std::int64_t tokens = 0;             ///< prompts and answers
   std::int64_t supervised_tokens = 0;  ///< answers and end tokens
   std::int64_t longest_tokens = 0;
-  std::int64_t contexts_cut = 0;  ///< of records: prompts
+  std::int64_t contexts_cut = 0;  ///< of records: prompts; conversations are counted in `chat`
   std::int64_t answers_cut = 0;   ///< of records: completions
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt

@@ -80,21 +80,22 @@ nlohmann::ordered_json json_of(const PreviewedSample& sample) {
 
 // "34 tokens, 3 supervised; 30 tokens cut off".
 std::string lengths_of(const PreviewedSample& sample) {
-  std::string text =
-      fmt::format("{} tokens, {} supervised", sample.tokens, sample.supervised_tokens);
+  std::string text = fmt::format("{}, {} supervised", text::counted(sample.tokens, "token"),
+                                 sample.supervised_tokens);
   const auto answers = std::count_if(sample.parts.begin(), sample.parts.end(),
                                      [](const TextPart& part) { return part.supervised; });
   if (answers > 1) {
     text += fmt::format(" in {} answers", answers);
   }
   if (sample.cut.prompt_tokens > 0 || !sample.cut_text.empty()) {
-    text += fmt::format("; {} tokens cut off", sample.cut.prompt_tokens);
+    text += fmt::format("; {} cut off", text::counted(sample.cut.prompt_tokens, "token"));
   }
   if (!sample.cut_text.empty()) {
-    text += fmt::format(" ({} bytes)", sample.cut_text.size());
+    text += fmt::format(" ({})", text::counted(std::ssize(sample.cut_text), "byte"));
   }
   if (sample.cut.answer_tokens > 0) {
-    text += fmt::format("; {} tokens of the answer cut off", sample.cut.answer_tokens);
+    text +=
+        fmt::format("; {} of the answer cut off", text::counted(sample.cut.answer_tokens, "token"));
   }
   return text + (sample.cut.answer_is_outside == 1 ? "; answer in the part that was cut off" : "");
 }
@@ -134,7 +135,8 @@ std::string clipped_middle(const std::string& text, Clip clip) {
     ++last;
   }
   return text.substr(0, first) +
-         fmt::format("\n… {} bytes left out; --full shows them …\n", last - first) +
+         fmt::format("\n… {} left out; --full shows them …\n",
+                     text::counted(static_cast<std::int64_t>(last - first), "byte")) +
          text.substr(last);
 }
 
@@ -142,9 +144,10 @@ std::vector<std::string> doubts_of(const DataPreview& preview) {
   std::vector<std::string> doubts;
   const double samples = static_cast<double>(std::max<std::int64_t>(1, preview.figures.samples));
   if (preview.duplicates > 0) {
-    doubts.push_back(fmt::format("duplicates: {} of the samples ({:.1f} %) repeat another one",
+    doubts.push_back(fmt::format("duplicates: {} of the samples ({:.1f} %) repeat{} another one",
                                  preview.duplicates,
-                                 100 * static_cast<double>(preview.duplicates) / samples));
+                                 100 * static_cast<double>(preview.duplicates) / samples,
+                                 preview.duplicates == 1 ? "s" : ""));
   }
   if (preview.figures.unsupervised_samples > 0) {
     doubts.push_back(
@@ -165,8 +168,9 @@ std::string title_of(const PreviewedSample& sample) {
 }
 
 std::string line_of(const TrainingPart& part) {
-  return printable(fmt::format("{}: {} samples per epoch, from {}{}", part.report.name,
-                               part.samples, part.report.samples, part.report.skipped_text()));
+  return printable(fmt::format("{}: {} per epoch, from {}{}", part.report.name,
+                               text::counted(part.samples, "sample"), part.report.samples,
+                               part.report.skipped_text()));
 }
 
 std::vector<std::string> lines_of(const std::vector<text::BadSample>& skipped) {
@@ -204,8 +208,7 @@ std::string line_of(const ConversationFigures& figures) {
   if (figures.conversations == 0) {
     return "";
   }
-  std::string line = fmt::format("{} conversation{}", figures.conversations,
-                                 figures.conversations == 1 ? "" : "s");
+  std::string line = text::counted(figures.conversations, "conversation");
   if (figures.unrolled == 0) {
     return line + ", one sample each";
   }
@@ -313,7 +316,8 @@ std::string to_json(const DataPreview& preview) {
                        {"skipped", report.skipped},
                        {"contexts_cut", report.contexts_cut},
                        {"answers_cut", report.answers_cut},
-                       {"answers_outside", report.answers_outside}});
+                       {"answers_outside", report.answers_outside},
+                       {"conversations_cut", told.cut}});
   }
   Json samples = Json::array();
   for (const PreviewedSample& sample : preview.samples) {

@@ -6,6 +6,7 @@
 
 #include "llm/inputs/data_options.h"
 #include "llm/inputs/prepare.h"
+#include "llm/text/printable.h"
 #include "sherd/error.h"
 
 namespace llm::inputs {
@@ -24,12 +25,15 @@ RunLength run_length(const config::RunConfig& config, std::int64_t rows) {
   if (warmup > length.total_steps) {
     throw sherd::Error(
         sherd::ExitCode::Usage,
-        fmt::format("schedule.warmup = \"{}\" is longer than the run, which has {} "
-                    "steps ({} {}, train.global_batch = {}): the learning rate "
-                    "would never be reached. Set it to at most that, or train for "
-                    "longer.",
-                    config::to_text(config::Every::steps(warmup)), length.total_steps, rows,
-                    config.data.packing == config::Packing::None ? "samples" : "rows", batch));
+        fmt::format(
+            "schedule.warmup = \"{}\" is longer than the run, which has {} "
+            "({}, train.global_batch = {}): the learning rate "
+            "would never be reached. Set it to at most that, or train for "
+            "longer.",
+            config::to_text(config::Every::steps(warmup)),
+            text::counted(length.total_steps, "step"),
+            text::counted(rows, config.data.packing == config::Packing::None ? "sample" : "row"),
+            batch));
   }
   return length;
 }

@@ -11,7 +11,7 @@
 namespace llm::inputs {
 
 /// The first bytes of a store. Changes with the layout and with the rule that makes samples.
-inline constexpr std::string_view kStoreMagic = "sherd store 0002";
+inline constexpr std::string_view kStoreMagic = "sherd store 0003";
 /// A block holds at most so many bytes, or one sample that is larger.
 inline constexpr std::size_t kBlockBytes = std::size_t{16} << 20;
 

@@ -44,7 +44,7 @@ json json_of(const DatasetReport& report) {
           {"max_answer_tokens", report.limits.max_answer_tokens},
           {"chat",
            {report.chat.conversations, report.chat.unrolled, report.chat.rewritten,
-            report.chat.apart}}};
+            report.chat.apart, report.chat.cut, report.chat.answers_cut}}};
 }
 
 DatasetReport report_of(const json& fields) {
@@ -66,6 +66,8 @@ DatasetReport report_of(const json& fields) {
   report.chat.unrolled = chat.at(1);
   report.chat.rewritten = chat.at(2);
   report.chat.apart = chat.at(3);
+  report.chat.cut = chat.at(4);
+  report.chat.answers_cut = chat.at(5);
   return report;
 }
 

@@ -4,17 +4,23 @@
 #include <array>
 #include <filesystem>
 #include <initializer_list>
+#include <iterator>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include "files/json.h"
+#include "files/system_text.h"
 #include "llm/families/json_fields.h"
 #include "sherd/error.h"
 
 namespace llm::io {
 namespace {
 
+namespace fs = std::filesystem;
 using families::JsonFields;
 
 constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
@@ -171,14 +177,90 @@ HfConfig read_hf_config(const std::string& path, const IgnoredFields& ignored) {
   return config;
 }
 
-HfConfig read_model_folder_config(const std::string& folder, const IgnoredFields& ignored) {
-  if (!std::filesystem::is_directory(folder)) {
-    throw sherd::Error(sherd::ExitCode::InputMissing,
-                       folder +
-                           ": no such folder; expected a Hugging Face model folder with "
-                           "config.json, model.safetensors and tokenizer.json");
+namespace {
+
+constexpr const char* kModelFolder =
+    "A model folder has config.json, model.safetensors and tokenizer.json. `sherd fetch ORG/NAME` "
+    "downloads one from a hub and prints its folder.";
+
+// A run's folder in the place of a model's: what it learned is in checkpoints.
+void refuse_run(const fs::path& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder / "manifest.json", ignored)) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("'{0}' is a checkpoint, and a model folder is needed here: "
+                                   "sherd export --checkpoint {0} --out FOLDER makes one from it.",
+                                   folder.string()));
   }
-  return read_hf_config(folder + "/config.json", ignored);
+  if (fs::exists(folder / "checkpoints", ignored) || fs::exists(folder / "config.toml", ignored)) {
+    const std::string exported = (folder / "export").string();
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("'{0}' is a run: a model folder is needed here. {1}To continue the run itself: "
+                    "sherd train {0}.",
+                    folder.string(),
+                    fs::exists(exported + "/config.json", ignored)
+                        ? fmt::format("It has one, {}. ", exported)
+                        : fmt::format("sherd export {} --out FOLDER makes one from it. ",
+                                      folder.string())));
+  }
+}
+
+// Where a model was meant instead, as far as the folder tells.
+std::string advice_on_folder(const fs::path& folder, const std::string& missing) {
+  std::error_code ignored;
+  std::set<std::string> inner;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (fs::exists(entry.path() / missing, ignored)) {
+      inner.insert(entry.path().string());
+    }
+  }
+  if (!inner.empty()) {
+    return fmt::format("Its folder '{}' has {}: give that one. ", *inner.begin(), missing);
+  }
+  for (const char* other : {"tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"}) {
+    if (missing == kTokenizerFile && fs::exists(folder / other, ignored)) {
+      return fmt::format(
+          "It has {1}, from which transformers writes the missing file: python3 -c 'from "
+          "transformers import AutoTokenizer; "
+          "AutoTokenizer.from_pretrained(\"{0}\").save_pretrained(\"{0}\")'. ",
+          folder.string(), other);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void require_model_folder(const std::string& folder, const std::vector<std::string>& files) {
+  std::error_code ignored;
+  const fs::path path = folder;
+  if (!fs::is_directory(path, ignored)) {
+    throw sherd::Error(sherd::ExitCode::InputMissing,
+                       fs::exists(path, ignored)
+                           ? fmt::format("'{}' is a file, and a model folder is needed here. {}",
+                                         folder, kModelFolder)
+                           : fmt::format("the model folder '{}' does not exist{}. {}", folder,
+                                         sherd::files::where_it_begins(folder), kModelFolder));
+  }
+  std::vector<std::string> missing;
+  std::copy_if(files.begin(), files.end(), std::back_inserter(missing),
+               [&](const std::string& file) { return !fs::exists(path / file, ignored); });
+  if (missing.empty()) {
+    return;
+  }
+  if (missing.front() == kConfigFile) {
+    refuse_run(path);
+  }
+  throw sherd::Error(
+      sherd::ExitCode::InputMissing,
+      fmt::format("the model folder '{}' has no {}. {}{}", folder, fmt::join(missing, " and no "),
+                  advice_on_folder(path, missing.front()), kModelFolder));
+}
+
+HfConfig read_model_folder_config(const std::string& folder, const IgnoredFields& ignored) {
+  require_model_folder(folder, {kConfigFile});
+  return read_hf_config(folder + "/" + kConfigFile, ignored);
 }
 
 model::CausalLm build_model(const HfConfig& config) {

@@ -43,7 +43,14 @@ struct IgnoredFields {
 /// those that change no computation, or one of `ignored`.
 [[nodiscard]] HfConfig read_hf_config(const std::string& path, const IgnoredFields& ignored = {});
 
-/// Reads `folder`/config.json. Throws as read_hf_config(), and InputMissing if there is no folder.
+inline constexpr const char* kConfigFile = "config.json";
+inline constexpr const char* kTokenizerFile = "tokenizer.json";
+
+/// Checks that a model folder has these files. Throws sherd::Error, with what such a folder needs
+/// and what to try: InputMissing; Usage for a run or a checkpoint in its place.
+void require_model_folder(const std::string& folder, const std::vector<std::string>& files);
+
+/// Reads `folder`/config.json. Throws as read_hf_config() and require_model_folder().
 [[nodiscard]] HfConfig read_model_folder_config(const std::string& folder,
                                                 const IgnoredFields& ignored = {});
 

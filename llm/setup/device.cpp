@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "llm/config/words.h"
+#include "llm/text/printable.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
 
@@ -25,10 +26,11 @@ c10::DeviceType chosen_device(config::DeviceKind kind, const sherd::Gpus& gpus, 
   }
   const auto count = static_cast<int>(gpus.all.size());
   if (local_ranks > count) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("{} ranks on this host, and {} GPU{}: each rank needs its own. "
-                                   "Start {} (-n {}), or compute on the CPU (--device.kind cpu).",
-                                   local_ranks, count, count == 1 ? "" : "s", count, count));
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("{} on this host, and {}: each rank needs its own. "
+                    "Start {} (-n {}), or compute on the CPU (--device.kind cpu).",
+                    text::counted(local_ranks, "rank"), text::counted(count, "GPU"), count, count));
   }
   return c10::DeviceType::CUDA;
 }
@@ -44,13 +46,13 @@ std::string gpus_line(int ranks, int ranks_of_a_host, const config::ParallelSect
   const bool is_hybrid = parallel.strategy == HybridShard || parallel.strategy == HybridShardGradOp;
   const int shards = is_hybrid ? parallel.shard_size.value_or(ranks_of_a_host) : ranks;
   const int hosts = ranks / ranks_of_a_host;
-  std::string text =
-      fmt::format("{} host{} x {} GPUs; {}: ", hosts, hosts == 1 ? "" : "s", ranks_of_a_host,
-                  config::word_of(parallel.strategy, config::strategy_words()));
+  std::string text = fmt::format("{} x {}; {}: ", text::counted(hosts, "host"),
+                                 text::counted(ranks_of_a_host, "GPU"),
+                                 config::word_of(parallel.strategy, config::strategy_words()));
   if (parallel.strategy == NoShard) {
-    return text + fmt::format("replicas on {} ranks", ranks);
+    return text + fmt::format("replicas on {}", text::counted(ranks, "rank"));
   }
-  text += fmt::format("shards within {} ranks{}", shards,
+  text += fmt::format("shards within {}{}", text::counted(shards, "rank"),
                       ranks_of_a_host % shards == 0 ? " of a host" : "");
   return is_hybrid ? text + fmt::format(", replicas across {}", ranks / shards) : text;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include <fmt/core.h>
 
@@ -14,6 +15,7 @@
 #include "llm/setup/agreement.h"
 #include "llm/setup/model_identity.h"
 #include "llm/setup/prepared_data.h"
+#include "llm/text/printable.h"
 
 namespace llm::setup {
 
@@ -160,16 +162,37 @@ inputs::Rows rows_of(const config::RunConfig& config, const inputs::Samples& sam
                                               static_cast<std::uint64_t>(config.train.seed));
   const double room = static_cast<double>(rows.size() * capacity_tokens);
   const double share = room == 0 ? 0 : 100.0 * static_cast<double>(samples.tokens()) / room;
-  say(fmt::format("packing: {} samples in {} rows of at most {} tokens, {} % full", count,
-                  rows.size(), capacity_tokens, std::lround(share)));
+  say(fmt::format("packing: {} in {} of at most {} tokens, {} % full",
+                  text::counted(count, "sample"), text::counted(rows.size(), "row"),
+                  capacity_tokens, std::lround(share)));
   return rows;
 }
 
+// A sample that cannot be read belongs to neither side of data.held_out, and a file may be trained
+// on and evaluated: what was skipped is listed once, and counted once of the two sides.
+void list_once(inputs::Dataset& side, bool is_held_out,
+               const std::vector<text::BadSample>& skipped) {
+  const auto place_of = [](const text::BadSample& sample) {
+    return std::tie(sample.source, sample.unit, sample.place);
+  };
+  std::set<decltype(place_of(skipped.front()))> places;
+  for (const text::BadSample& sample : skipped) {
+    places.insert(place_of(sample));
+  }
+  const auto listed =
+      static_cast<std::int64_t>(std::erase_if(side.skipped, [&](const text::BadSample& sample) {
+        return places.contains(place_of(sample));
+      }));
+  side.report.skipped -= is_held_out ? listed : 0;
+}
+
 inputs::Heldout heldout_of(const Reading& reading, const inputs::Source& source,
-                           const inputs::Limit& limit, FileReports& reports) {
+                           const inputs::Limit& limit, const std::vector<text::BadSample>& skipped,
+                           FileReports& reports) {
   inputs::Dataset dataset =
       load_dataset_on_ranks(reading.world, source, reading.encoder, reading.preparation(), limit,
                             reading.say, reading.progress);
+  list_once(dataset, source.file.reading.side == inputs::Side::HeldOut, skipped);
   reports.tell("evaluation data", source.file, dataset.report);
   return {std::move(dataset), source.file.sha256, source.file.reading.format};
 }
@@ -210,8 +233,9 @@ inputs::RunData load_run_data(const config::RunConfig& config, const text::Token
   found.identity =
       identity_of(sources, tokenizer, static_cast<std::int64_t>(found.training.size()));
   for (std::size_t i = 0; i < sources.heldout.size(); ++i) {
-    found.heldout.push_back(heldout_of(
-        reading, sources.heldout[i], inputs::limit_of(config.data.eval[i], config.train), reports));
+    found.heldout.push_back(heldout_of(reading, sources.heldout[i],
+                                       inputs::limit_of(config.data.eval[i], config.train),
+                                       found.skipped, reports));
     append(found.skipped, found.heldout.back().dataset.skipped);
   }
   on_all_ranks(world, [&] { found.length = inputs::run_length(config, found.rows.size()); });

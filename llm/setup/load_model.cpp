@@ -1,15 +1,13 @@
 #include "llm/setup/load_model.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <string>
-#include <system_error>
 
-#include <fmt/core.h>
 
 #include "files/system_text.h"
 #include "llm/inputs/run_data.h"
+#include <fmt/core.h>
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"
@@ -52,48 +50,8 @@ void set_up(sherd::Sharded<model::CausalLm>& model, const config::RunConfig& con
 
 }  // namespace
 
-namespace {
-
-// A run's folder in the place of a model's: what it learned is in checkpoints.
-void refuse_run(const std::string& folder) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path path = folder;
-  if (fs::exists(path / "config.json", ignored)) {
-    return;
-  }
-  if (fs::exists(path / "manifest.json", ignored)) {
-    throw sherd::Error(sherd::ExitCode::Usage,
-                       fmt::format("'{0}' is a checkpoint, and a model folder is needed here: "
-                                   "sherd export --checkpoint {0} --out FOLDER makes one from it.",
-                                   folder));
-  }
-  if (fs::exists(path / "checkpoints", ignored) || fs::exists(path / "config.toml", ignored)) {
-    const std::string exported = (path / "export").string();
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("'{0}' is a run: a model folder is needed here. {1}To continue the run itself: "
-                    "sherd train {0}.",
-                    folder,
-                    fs::exists(exported + "/config.json", ignored)
-                        ? fmt::format("It has one, {}. ", exported)
-                        : fmt::format("sherd export {} --out FOLDER makes one from it. ", folder)));
-  }
-}
-
-}  // namespace
-
 text::Tokenizer load_tokenizer(const std::string& folder) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) {
-    throw sherd::Error(
-        sherd::ExitCode::InputMissing,
-        fmt::format("the model folder '{}' does not exist{}. Give a Hugging Face folder: "
-                    "config.json, model.safetensors and tokenizer.json. `sherd fetch ORG/NAME` "
-                    "downloads one from a hub and prints its folder.",
-                    folder, sherd::files::where_it_begins(folder)));
-  }
-  refuse_run(folder);
+  io::require_model_folder(folder, {io::kConfigFile, io::kTokenizerFile});
   return text::Tokenizer::from_folder(folder);
 }
 

@@ -14,8 +14,8 @@
 
 namespace llm::setup {
 
-/// The tokenizer of a Hugging Face folder. Throws sherd::Error: InputMissing, also where there is
-/// no such folder; BadData.
+/// The tokenizer of a Hugging Face folder. Throws sherd::Error: as io::require_model_folder();
+/// BadData.
 [[nodiscard]] text::Tokenizer load_tokenizer(const std::string& folder);
 
 /// The model of a run in shapes only, built on meta: what can be known of it before it takes

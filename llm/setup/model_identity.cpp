@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -18,36 +19,37 @@ constexpr std::int64_t kSampledBlock = 2'048;  // elements
 constexpr std::int64_t kBlocksPerTensor = 4;
 constexpr std::size_t kDigitsOfSample = 24;  // of a digest: no collision by mistake
 
+template <class... Values>
+void add_rope_kind(Settings& values, const char* kind,
+                   const std::pair<const char*, Values>&... fields) {
+  values.emplace_back("config.json: rope_type", kind);
+  (values.emplace_back(std::string("config.json: rope ") + fields.first,
+                       fmt::format("{}", fields.second)),
+   ...);
+}
+
 void add_scaling(Settings& values, std::monostate /*none*/) {
-  values.emplace_back("config.json: rope_type", "default");
+  add_rope_kind(values, "default");
 }
 
 void add_scaling(Settings& values, const model::LinearScaling& scaling) {
-  values.emplace_back("config.json: rope_type", "linear");
-  values.emplace_back("config.json: rope factor", fmt::format("{}", scaling.factor));
+  add_rope_kind(values, "linear", std::pair("factor", scaling.factor));
 }
 
 // The structured bindings of these fail to compile when a field is added: name it then.
 void add_scaling(Settings& values, const model::Llama3Scaling& scaling) {
   const auto& [factor, low, high, original] = scaling;
-  values.emplace_back("config.json: rope_type", "llama3");
-  values.emplace_back("config.json: rope factor", fmt::format("{}", factor));
-  values.emplace_back("config.json: rope low_freq_factor", fmt::format("{}", low));
-  values.emplace_back("config.json: rope high_freq_factor", fmt::format("{}", high));
-  values.emplace_back("config.json: rope original_max_position_embeddings",
-                      fmt::format("{}", original));
+  add_rope_kind(values, "llama3", std::pair("factor", factor), std::pair("low_freq_factor", low),
+                std::pair("high_freq_factor", high),
+                std::pair("original_max_position_embeddings", original));
 }
 
 void add_scaling(Settings& values, const model::YarnScaling& scaling) {
   const auto& [factor, fast, slow, truncate, attention_factor, original] = scaling;
-  values.emplace_back("config.json: rope_type", "yarn");
-  values.emplace_back("config.json: rope factor", fmt::format("{}", factor));
-  values.emplace_back("config.json: rope beta_fast", fmt::format("{}", fast));
-  values.emplace_back("config.json: rope beta_slow", fmt::format("{}", slow));
-  values.emplace_back("config.json: rope truncate", fmt::format("{}", truncate));
-  values.emplace_back("config.json: rope attention_factor", fmt::format("{}", attention_factor));
-  values.emplace_back("config.json: rope original_max_position_embeddings",
-                      fmt::format("{}", original));
+  add_rope_kind(values, "yarn", std::pair("factor", factor), std::pair("beta_fast", fast),
+                std::pair("beta_slow", slow), std::pair("truncate", truncate),
+                std::pair("attention_factor", attention_factor),
+                std::pair("original_max_position_embeddings", original));
 }
 
 void add_scaling(Settings& values, const model::LongRopeScaling& scaling) {

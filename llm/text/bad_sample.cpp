@@ -72,9 +72,11 @@ void BadSamples::add(BadSample sample, std::string_view content) {
   if (policy_.skip && count_ > policy_.most_skipped) {
     throw sherd::Error(
         sherd::ExitCode::BadData,
-        fmt::format("{}: {} bad samples are more than data.max_bad_samples = {} allows to skip, "
+        fmt::format("{}: {} more than data.max_bad_samples = {} allows to skip, "
                     "and the rest of the file was not read; the first: {}",
-                    name_, count_, policy_.most_skipped, told(kept_.front())));
+                    name_,
+                    count_ == 1 ? "1 bad sample is" : fmt::format("{} bad samples are", count_),
+                    policy_.most_skipped, told(kept_.front())));
   }
 }
 

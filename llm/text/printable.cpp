@@ -64,4 +64,8 @@ std::string in_quotes(std::string_view text, std::size_t bytes) {
   return printable(cut.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
+std::string counted(std::int64_t number, std::string_view what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+}
+
 }  // namespace llm::text

@@ -2,6 +2,7 @@
 // Text of data and models as it may be shown to people.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,5 +19,8 @@ enum class Lines { Keep, Escape };
 /// The start of a text, printable, in quotes, on one line: at most `bytes` of it, and … where there
 /// is more.
 [[nodiscard]] std::string in_quotes(std::string_view text, std::size_t bytes = 40);
+
+/// A number of things: "1 sample", "2 samples".
+[[nodiscard]] std::string counted(std::int64_t number, std::string_view what);
 
 }  // namespace llm::text

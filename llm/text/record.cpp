@@ -189,6 +189,10 @@ class RecordBuilder : public nlohmann::json_sax<json> {
 
 }  // namespace
 
+std::span<const std::string_view> fields_of_what_is_learned() {
+  return kLearnedFields;
+}
+
 bool tells_what_is_learned(std::string_view field) {
   return holds(kLearnedFields, field);
 }

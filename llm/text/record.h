@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,8 +40,9 @@ struct Record {
 /// Names for a message: quoted, the first ones.
 [[nodiscard]] std::string names_text(const std::vector<std::string>& names);
 
-/// Whether a message's field tells other trainers what is learned: "train", "loss", "mask" and the
-/// like. Here `weight` does.
+/// The fields of a message or of a record that tell other trainers what is learned: "train",
+/// "loss", "mask" and the like. Here a message's `weight` does.
+[[nodiscard]] std::span<const std::string_view> fields_of_what_is_learned();
 [[nodiscard]] bool tells_what_is_learned(std::string_view field);
 
 /// Reads `bytes`, one JSON object as RFC 8259 has it, nested at most 64 deep. Fields that are not

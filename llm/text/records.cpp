@@ -32,15 +32,34 @@ bool has(const Record& record, const std::string& name) {
 
 // Every field that may be read, whatever the record turns out to be.
 std::vector<std::string> wanted_of(const Columns& columns) {
-  return {columns.messages, kConversations, columns.prompt, columns.completion,
-          kInstruction,     kOutput,        "input",        "history",
-          "system",         "tools",        "functions",    columns.text};
+  std::vector<std::string> wanted = {
+      columns.messages, kConversations, columns.prompt, columns.completion,
+      kInstruction,     kOutput,        "input",        "history",
+      "system",         "tools",        "functions",    columns.text};
+  const auto learned = fields_of_what_is_learned();
+  wanted.insert(wanted.end(), learned.begin(), learned.end());
+  return wanted;
 }
 
 WantedFields wanted_fields(const Columns& columns) {
   const std::vector<std::string> names = wanted_of(columns);
   return {{names.begin(), names.end()},
           {columns.messages, kConversations, columns.prompt, columns.completion}};
+}
+
+// Of a conversation: what other trainers take for a mask of its turns.
+void refuse_mask(const Record& record, const std::vector<std::string>& read) {
+  for (const std::string_view name : fields_of_what_is_learned()) {
+    const auto found = record.fields.find(name);
+    if (found == record.fields.end() || found->is_null() || *found == "" ||
+        std::find(read.begin(), read.end(), name) != read.end()) {
+      continue;
+    }
+    throw RecordFault{fmt::format(
+        "{} of a record is not read: remove it, and write \"weight\": 0 in each message of "
+        "\"messages\" that is context, 1 in each that is learned",
+        in_quotes(std::string(name)))};
+  }
 }
 
 }  // namespace
@@ -174,6 +193,7 @@ Question RecordReader::question_of(Record& record, RecordKind kind) {
   const Columns& columns = reading_.columns;
   Question question;
   const auto set_conversation = [&](Conversation conversation) {
+    refuse_mask(record, columns_of(kind));
     question.conversation = std::make_shared<const Conversation>(std::move(conversation));
   };
   if (kind == RecordKind::Chat || kind == RecordKind::Sharegpt) {

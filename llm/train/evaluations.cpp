@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "llm/eval/prediction_files.h"
+#include "llm/text/printable.h"
 #include "llm/train/output_folder.h"
 
 namespace llm::train {
@@ -77,7 +78,7 @@ bool Evaluations::evaluate_file(std::int64_t step, std::size_t data_file) {
   const EvaluationKey of_step = key(step, data_file);
   const bool are_several = run_.inputs.data.heldout.size() > 1;
   const std::string of_file = are_several ? " of " + heldout.dataset.report.name : "";
-  run_.say(fmt::format("evaluating {} questions{} {} …", of_step.samples, of_file,
+  run_.say(fmt::format("evaluating {}{} {} …", text::counted(of_step.samples, "question"), of_file,
                        step == 0 ? "before the first step" : fmt::format("after step {}", step)));
   const auto result = [&] {
     const track::Working evaluating(run_.progress, "evaluating" + of_file);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "llm/config/words.h"
+#include "llm/text/printable.h"
 #include "llm/track/shell_word.h"
 #include "llm/track/step_record.h"
 
@@ -29,10 +30,6 @@ std::string rest_text(std::int64_t done, std::int64_t total) {
 }
 
 }  // namespace
-
-std::string counted(std::int64_t number, const std::string& what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
 
 std::string resumed_lines(const Candidate& start, std::int64_t total_steps) {
   return with_changes(fmt::format("resumed from {}, step {} of {}{}", start.folder, start.step,
@@ -58,10 +55,11 @@ std::string model_line(const config::RunConfig& config, const setup::ModelShape&
 std::string steps_line(const inputs::RunLength& length, const inputs::BatchShape& shape) {
   const double epochs =
       static_cast<double>(length.total_steps) / static_cast<double>(length.steps_per_epoch);
-  return fmt::format("steps: {} of {} ({:.4g} {} of {}); each rank computes {} x {} per step",
-                     length.total_steps, counted(shape.global_batch, "sample"), epochs,
-                     epochs == 1 ? "epoch" : "epochs", counted(length.steps_per_epoch, "step"),
-                     shape.micro_batches(shape.global_batch), counted(shape.micro_batch, "sample"));
+  return fmt::format(
+      "steps: {} of {} ({:.4g} {} of {}); each rank computes {} x {} per step", length.total_steps,
+      text::counted(shape.global_batch, "sample"), epochs, epochs == 1 ? "epoch" : "epochs",
+      text::counted(length.steps_per_epoch, "step"), shape.micro_batches(shape.global_batch),
+      text::counted(shape.micro_batch, "sample"));
 }
 
 std::string memory_line(std::int64_t rank_bytes, std::int64_t available_bytes) {
@@ -137,7 +135,7 @@ std::string done_line(const StepsMade& made) {
   const std::string learned =
       made.last_loss ? fmt::format("loss {:.4f} -> {:.4f}", *made.first_loss, *made.last_loss)
                      : "no supervised token: nothing learned";
-  return fmt::format("done: {} in {}, {}", counted(made.steps, "step"),
+  return fmt::format("done: {} in {}, {}", text::counted(made.steps, "step"),
                      track::clock_text(made.seconds), learned);
 }
 

@@ -31,9 +31,6 @@ namespace llm::train {
 [[nodiscard]] std::string offload_line(const config::RunConfig& config, std::int64_t rank_bytes,
                                        const std::string& transfers);
 
-/// "1 step", "2 steps"
-[[nodiscard]] std::string counted(std::int64_t number, const std::string& what);
-
 /// "resumed from runs/a/checkpoints/step-00000004, step 4 of 8", and the line of what has changed
 /// since.
 [[nodiscard]] std::string resumed_lines(const Candidate& start, std::int64_t total_steps);

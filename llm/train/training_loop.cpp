@@ -13,6 +13,7 @@
 #include "llm/setup/device.h"
 #include "llm/setup/options_of_config.h"
 #include "llm/setup/peak_memory.h"
+#include "llm/text/printable.h"
 #include "llm/train/output_folder.h"
 #include "llm/train/schedule.h"
 #include "llm/train/step_profile.h"
@@ -244,7 +245,7 @@ void TrainingLoop::count_skipped(std::int64_t number, const StepOutcome& outcome
                     "(train.max_skipped = {}). Nothing of it was saved, and the last checkpoint "
                     "is intact. The same command resumes from it with a lower optim.lr, with "
                     "optim.clip_grad_norm, in float32, or with a larger train.max_skipped.",
-                    outcome.skipped, number, counted(run_.note.skipped_steps, "step"), most));
+                    outcome.skipped, number, text::counted(run_.note.skipped_steps, "step"), most));
   }
   ++run_.note.skipped_steps;
 }
@@ -364,9 +365,9 @@ void TrainingLoop::end_early() {
     }
   });
   run_.say(fmt::format(
-      "ended early after step {} of {}: {} evaluations in a row without improvement "
+      "ended early after step {} of {}: {} in a row without improvement "
       "(eval.patience); {}",
-      step, length_.total_steps, course.without_improvement,
+      step, length_.total_steps, text::counted(course.without_improvement, "evaluation"),
       course.best ? "the best was " + course.best->text() : "none had a finite measure"));
 }
 

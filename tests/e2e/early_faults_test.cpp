@@ -55,6 +55,78 @@ TEST(StopAtStart, OfARunThatResumesSaysFromWhere) {
                                    (folder.path() / "run/checkpoints/step-00000010").string()));
 }
 
+// Tokens for more than one block of a store.
+fs::path write_many_records(const TempFolder& folder) {
+  std::ofstream file(folder.path() / "many.jsonl");
+  for (int i = 0; i < 140'000; ++i) {
+    file << R"({"prompt": "Who went to the park with number )" << i
+         << R"(?", "completion": "Lily and her little dog"})"
+         << "\n";
+  }
+  return folder.path() / "many.jsonl";
+}
+
+// A file in a folder whose path ends so; empty: there is none.
+fs::path file_in(const fs::path& folder, const std::string& end) {
+  std::error_code none_there;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, none_there)) {
+    if (entry.path().string().ends_with(end)) {
+      return entry.path();
+    }
+  }
+  return {};
+}
+
+// Until a store's first block is finished.
+void wait_for_a_block(const fs::path& folder) {
+  std::error_code not_yet;
+  for (fs::path journal; journal.empty() || fs::file_size(journal, not_yet) == 0 || not_yet;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    journal = file_in(folder, "/journal");
+  }
+}
+
+TEST(StopOfPreparation, SaysWhatIsKeptAndTheSameCommandContinues) {
+  const TempFolder folder;
+  const fs::path data = write_many_records(folder);
+  const auto prepare = [&](const fs::path& cache) {
+    return Arguments{"data",         "prepare", "--model.path", kModel,
+                     "--data.train", data,      "--data.cache", cache};
+  };
+  const auto stopped = [&](int signal, const fs::path& cache) {
+    Program program(prepare(cache));
+    wait_for_a_block(cache);
+    program.signal(signal);
+    const Ended ended = program.finish();
+    EXPECT_EQ(ended.code, 75) << ended.out << ended.err;
+    EXPECT_THAT(ended.out,
+                HasSubstr("stopped on request: no store is half-written, and " + cache.string() +
+                          " keeps what is finished; the same command continues there"));
+    EXPECT_EQ(ended.err, "");
+    EXPECT_EQ(file_in(cache, ".store"), "");
+  };
+  stopped(SIGTERM, folder.path() / "terminated");
+  stopped(SIGINT, folder.path() / "stopped");
+  expect_code(0, prepare(folder.path() / "stopped"));
+  expect_code(0, prepare(folder.path() / "whole"));
+  EXPECT_TRUE(read_file(file_in(folder.path() / "stopped", ".store")) ==
+              read_file(file_in(folder.path() / "whole", ".store")));
+}
+
+TEST(StopOfPreparation, WithoutACacheSaysThatNothingIsKept) {
+  const TempFolder folder;
+  Program program({"data", "prepare", "--json", "--model.path", kModel, "--data.train",
+                   write_many_records(folder), "--data.cache", "none"},
+                  {"TMPDIR=" + folder.path().string()});
+  wait_for_a_block(folder.path());
+  program.signal(SIGINT);
+  const Ended ended = program.finish();
+  EXPECT_EQ(ended.code, 75) << ended.out << ended.err;
+  EXPECT_EQ(ended.out, "");
+  EXPECT_THAT(ended.err, HasSubstr("stopped on request: nothing was kept, since data.cache is "
+                                   "none; the same command starts over"));
+}
+
 TEST(StopOfOtherVerbs, IsWhatTheSignalDoes) {
   const Arguments eval = {"eval", "--model", kModel, "--data", kManyQuestions};
   const Arguments bench = {"bench",   "--model", kModel,          "--seq", "512",

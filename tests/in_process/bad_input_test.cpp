@@ -304,6 +304,51 @@ TEST(BadModel, IsLookedForWhereTheProgramWasStarted) {
          {"the model folder 'none' does not exist; relative paths begin here, in /"});
 }
 
+// Every verb that reads a model says what the folder lacks and where to get one.
+TEST(BadModel, AFolderWithoutOneSaysWhatItNeeds) {
+  const TempFolder folder;
+  const fs::path empty = folder.path() / "empty";
+  const fs::path without_config = folder.path() / "without-config";
+  const fs::path without_tokenizer = folder.path() / "without-tokenizer";
+  for (const fs::path& one : {empty, without_config, without_tokenizer}) {
+    fs::create_directory(one);
+  }
+  fs::copy(fs::path(kModel) / "tokenizer.json", without_config);
+  fs::copy(fs::path(kModel) / "config.json", without_tokenizer);
+  const std::string needs =
+      ". A model folder has config.json, model.safetensors and tokenizer.json. `sherd fetch "
+      "ORG/NAME` downloads one from a hub and prints its folder.";
+  const auto verbs = [&](const fs::path& model) {
+    const Arguments recipe = {"--model.path", model, "--data.train", kQuestions};
+    return std::vector<Arguments>{
+        Arguments{"train"} + recipe + Arguments{"--train.output", folder.path() / "run"},
+        Arguments{"data", "preview"} + recipe,
+        Arguments{"data", "prepare"} + recipe,
+        Arguments{"plan"} + recipe,
+        {"eval", model, "--data", kQuestions},
+        {"generate", model, "--prompt", "Once"},
+        {"chat", model}};
+  };
+  for (const Arguments& verb : verbs(empty)) {
+    refuse(66, verb, {"the model folder '" + empty.string() + "' has no config.json", needs});
+  }
+  for (const Arguments& verb : verbs(without_config)) {
+    refuse(66, verb,
+           {"the model folder '" + without_config.string() + "' has no config.json" + needs});
+  }
+  for (const Arguments& verb : verbs(without_tokenizer)) {
+    if (verb.front() == "plan") {  // it needs no tokenizer, and says that it read no data
+      EXPECT_THAT(expect_code(0, verb).err,
+                  HasSubstr("planned without the data: the model folder '" +
+                            without_tokenizer.string() + "' has no tokenizer.json"));
+      continue;
+    }
+    refuse(66, verb,
+           {"the model folder '" + without_tokenizer.string() + "' has no tokenizer.json" + needs});
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "run"));
+}
+
 TEST(BadBatch, NamesNumbersThatWork) {
   const TempFolder folder;
   refuse(64, on_ranks(2, train(folder.path() / "run")) + Arguments{"--train.micro_batch", "4"},

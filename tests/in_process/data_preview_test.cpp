@@ -394,7 +394,7 @@ TEST_F(ChatPreview, SaysWhatYieldsNothingAndWhy) {
       preview(folder_.write("chat.jsonl", lines), chat_template("{{ m.content }}", "\n")) +
       Arguments{"--data.on_bad_sample", "skip"};
   const std::string text = unwrapped(expect_code(0, verb + Arguments{"--html", page}).out);
-  EXPECT_THAT(text, HasSubstr("1 samples per epoch, from 1; 26 bad samples skipped"));
+  EXPECT_THAT(text, HasSubstr("1 sample per epoch, from 1; 26 bad samples skipped"));
   EXPECT_THAT(text, ContainsRegex("skipped: .*chat.jsonl: line 3, .*answer"));
   EXPECT_THAT(text, HasSubstr("skipped: 6 more, which a run lists in bad_samples.jsonl"));
   EXPECT_THAT(read_file(page),

@@ -81,7 +81,7 @@ TEST_F(EvalRun, OfNothingSaysWhereItLooked) {
   EXPECT_THAT(expect_code(66, {"export", "nosuchrun", "--out", "x"}).err,
               HasSubstr("'nosuchrun' does not exist; relative paths begin here, in /"));
   const TempFolder empty;
-  refuse(64, {empty.path()}, "is neither a run nor a model (no config.json)");
+  refuse(66, {empty.path()}, "the model folder '" + empty.path().string() + "' has no config.json");
   EXPECT_THAT(expect_code(66, {"eval", kModel, "--data", "nofile.json"}).err,
               HasSubstr("nofile.json: cannot be opened: No such file or directory; relative paths "
                         "begin here, in /"));
@@ -120,6 +120,59 @@ TEST_F(EvalRun, OfARunThatHasSavedNothingSaysSo) {
   refuse(66, {unsaved}, why);
   refuse(66, {unsaved, "--checkpoint", "last"}, why);
   EXPECT_THAT(expect_code(66, {"generate", unsaved, "--prompt", "Once"}).err, HasSubstr(why));
+}
+
+// Without a recipe there are no keys: advice is in the flags of this verb, and they work.
+TEST(EvalOfAModel, AdvisesItsOwnFlags) {
+  const TempFolder folder;
+  const auto advised = [&](int code, const std::string& file, const Arguments& flags,
+                           const std::string& advice) {
+    const Ended ended =
+        expect_code(code, Arguments{"eval", kModel, "--data", folder.path() / file} + flags);
+    EXPECT_THAT(ended.err, HasSubstr(advice));
+    EXPECT_THAT(ended.err, testing::Not(testing::ContainsRegex("data\\.[a-z]+_")));
+  };
+  const auto works = [&](const std::string& file, const Arguments& flags) {
+    expect_code(0,
+                Arguments{"eval", kModel, "--loss-only", "--data", folder.path() / file} + flags);
+  };
+  const std::string answer = R"({"role": "assistant", "content": "Lily"}]})";
+  folder.write("data.jsonl", R"({"messages": [{"role": "user", "content": "Who?"}, )" + answer);
+  advised(66, "data.jsonl", {}, "set --template to a file or to one of chatml, llama2");
+  advised(66, "data.jsonl", {"--template", "gemma"},
+          "--template: gemma ends an answer with \"Lily<end_of_turn>");
+  advised(66, "data.jsonl", {"--template", "none"}, "--template: \"none\" is neither a file nor");
+  works("data.jsonl", {"--template", "zephyr"});
+
+  folder.write("special.jsonl",
+               R"({"messages": [{"role": "user", "content": "Who</s>?"}, )" + answer);
+  advised(65, "special.jsonl", {"--template", "zephyr"},
+          "remove it, or set --special-tokens-in-text as_text");
+  works("special.jsonl", {"--template", "zephyr", "--special-tokens-in-text", "as_text"});
+
+  const fs::path other = folder.write(
+      "other.jinja",
+      "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}"
+      "{% endfor %}{% if add_generation_prompt %} now {% endif %}");
+  advised(65, "data.jsonl", {"--template", other}, "or set --on-template-mismatch as_rendered");
+  works("data.jsonl", {"--template", other, "--on-template-mismatch", "as_rendered"});
+
+  folder.write("bad.jsonl",
+               "no JSON\nnor this\n"
+               R"({"prompt": "Who?", "completion": "Lily"})");
+  advised(65, "bad.jsonl", {}, "or give --on-bad-sample skip to leave bad samples out");
+  advised(65, "bad.jsonl", {"--on-bad-sample", "skip", "--max-bad-samples", "0"},
+          "1 bad sample is more than --max-bad-samples 0 allows to skip");
+  works("bad.jsonl", {"--on-bad-sample", "skip", "--max-bad-samples", "2"});
+
+  folder.write("columns.jsonl", R"({"q": "Who?", "a": "Lily"})");
+  advised(65, "columns.jsonl", {}, "name them with --columns PROMPT,COMPLETION; other kinds have");
+  works("columns.jsonl", {"--columns", "q,a"});
+  folder.write("array.jsonl", R"([{"prompt": "Who?", "completion": "Lily"}])");
+  advised(65, "array.jsonl", {}, "give --format json for an array");
+  works("array.jsonl", {"--format", "json"});
+  advised(64, "data.jsonl", {"--max-length", "9", "--max-answer-tokens", "9"},
+          "--max-length (9) must be larger than --max-answer-tokens (9)");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_F(DataChecks, FailWhereSamplesAreMissing) {
   const CheckItem half = data_order(data, config, {8, 4, 2}, world_);  // no second rank is there
   EXPECT_FALSE(half.ok);
   EXPECT_EQ(half.measured, 16);
-  EXPECT_THAT(half.message, HasSubstr("32 samples of an epoch over 1 ranks: 16 missing, 0 more"));
+  EXPECT_THAT(half.message, HasSubstr("32 samples of an epoch over 1 rank: 16 missing, 0 more"));
 }
 
 TEST_F(DataChecks, FailWhereRanksSeeTheSame) {

@@ -91,7 +91,7 @@ name = "c"
       AllOf(HasSubstr("sweep.toml:3: jobs: unknown key; a sweep has recipe, output and [[run]]"),
             HasSubstr("sweep.toml:4: name: each [[run]] needs a name for its folder"),
             HasSubstr("sweep.toml:6: ranks: must be a number from 1 to 1024"),
-            HasSubstr("hosts: 1 ranks do not divide over 2 hosts"),
+            HasSubstr("hosts: 1 rank does not divide over 2 hosts"),
             HasSubstr("sweep.toml:8: when: unknown key; a run has name, ranks, hosts and set"),
             HasSubstr("sweep.toml:11: epochs: train.epochs is given as a word"),
             HasSubstr("name: two runs are called 'c'")));

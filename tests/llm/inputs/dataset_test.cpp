@@ -182,7 +182,7 @@ TEST(Dataset, SkipsQuestionsThatDoNotFitWhereThatIsAllowed) {
         dataset(path, stories(64, 8), {.bad = {true, 0}});
       },
       ExitCode::BadData,
-      {"1 bad samples are more than data.max_bad_samples = 0", "question q2, line 1, byte "});
+      {"1 bad sample is more than data.max_bad_samples = 0", "question q2, line 1, byte "});
 }
 
 TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
@@ -203,6 +203,11 @@ TEST(Dataset, BadRecordsAndThoseThatDoNotFitCountTogether) {
         dataset(path, tight, {.bad = {true, 1}});
       },
       ExitCode::BadData, {"2 bad samples are more than data.max_bad_samples = 1"});
+  expect_error(
+      [&] {
+        dataset(path, tight, {.bad = {true, 0}});
+      },
+      ExitCode::BadData, {"1 bad sample is more than data.max_bad_samples = 0"});
   const auto all = folder.write("b.jsonl", R"({"prompt": "🦙", "completion": "b"})");
   expect_error([&] { dataset(all, tight, {.bad = {.skip = true}}); }, ExitCode::BadData,
                {"b.jsonl: no sample fits in the limits; the last: line 1, byte 0: "});
@@ -230,6 +235,34 @@ TEST(Dataset, OfRecordsTheCompletionIsTheReference) {
             file.string() + ": 1 record, " + std::to_string(found.report.tokens) + " tokens (" +
                 std::to_string(found.report.supervised_tokens) + " supervised, longest sample " +
                 std::to_string(found.report.longest_tokens) + " of at most 64)");
+}
+
+// A conversation is cut at its end, where a record without turns loses the begin of its prompt.
+TEST(Dataset, OfConversationsTellsThatTheirEndIsCut) {
+  const sherd::test::TempFolder folder;
+  const std::string turns =
+      R"({"role": "user", "content": "Who went to the park with Tom, and who stayed at home?"},)"
+      R"( {"role": "assistant", "content": "Lily went with Tom, and her little dog stayed."})";
+  const std::string last = R"(, {"role": "user", "content": "And who went with her to the park?"},)"
+                           R"( {"role": "assistant", "content": "Tom"})";
+  const auto line = [](const std::string& messages) {
+    return "{\"messages\": [" + messages + "]}\n";
+  };
+  const auto file = folder.write("a.jsonl", line(turns) + line(turns + last));
+  const auto whole = dataset(folder.write("b.jsonl", line(turns)), chat_stories(512));
+  const Dataset found = dataset(file, chat_stories(whole.report.longest_tokens));
+  EXPECT_THAT(found.report.sentence(),
+              testing::EndsWith("; conversation cut at its end in 1, answer cut with it in 1"));
+  const Dataset uncut = dataset(file, chat_stories(512));
+  EXPECT_THAT(uncut.report.sentence(), testing::Not(testing::HasSubstr(" cut")));
+  // Beside records of the other kind.
+  const auto mixed =
+      folder.write("c.jsonl", line(turns + last) + R"({"prompt": ")" + std::string(3000, 'x') +
+                                  R"(", "completion": "Lily"})" + "\n");
+  const FileReading lines = {.format = config::DataFormat::Jsonl};
+  EXPECT_THAT(dataset(mixed, chat_stories(whole.report.longest_tokens), lines).report.sentence(),
+              testing::EndsWith(
+                  "; prompt cut in 1, conversation cut at its end in 1, answer cut with it in 1"));
 }
 
 std::vector<std::string> prompts_of(const Dataset& dataset) {

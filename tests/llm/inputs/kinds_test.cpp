@@ -178,8 +178,8 @@ TEST(HeldOut, AShareThatLeavesNothingIsRefused) {
   const auto path = folder.write("a.jsonl", R"({"question": "q", "answer": "a"})").string();
   expect_error(
       [&] { prompts_on(Side::HeldOut, 1e-9, path); }, ExitCode::BadData,
-      {"data.held_out leaves none of its 1 samples to evaluate: raise it, give more samples, or "
-       "remove it (0)"});
+      {"data.held_out leaves no sample to evaluate (the data has 1 sample): raise it, give more "
+       "samples, or remove it (0)"});
 }
 
 }  // namespace

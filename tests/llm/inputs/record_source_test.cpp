@@ -108,7 +108,7 @@ TEST(RecordSource, KeepsToASideOfAShare) {
     const Source source = open_source(path, {.side = Side::HeldOut, .held_out = 0.0001}, {});
     expect_error([&] { static_cast<void>(prepare(source, stories(), {})); },
                  sherd::ExitCode::BadData,
-                 {"data.held_out leaves none of its 1 samples to evaluate: raise it"});
+                 {"data.held_out leaves no sample to evaluate (the data has 1 sample): raise it"});
   }
 }
 

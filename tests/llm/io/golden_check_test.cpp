@@ -104,13 +104,13 @@ TEST(GoldenCheck, BadInputIsToldWithItsExitCode) {
   const std::string stories = kData + "stories260k-hf", golden = golden_of("stories260k-hf");
   expect_refusal(stories, 64, "GOLDEN is required");
   expect_refusal(stories + " " + golden + " --ranks 0", 64, "--ranks");
-  expect_refusal("/nowhere " + golden, 66, "/nowhere: no such folder");
+  expect_refusal("/nowhere " + golden, 66, "the model folder '/nowhere' does not exist");
   expect_refusal(stories + " /nowhere", 66, "/nowhere");
   expect_refusal(stories + " " + stories + "/model.safetensors", 65,
                  "tensor `input_ids` is missing");
   expect_refusal(kData + "tiny-llama3-hf " + golden, 65, "has another shape");
   const TemporaryFolder empty;
-  expect_refusal(empty.path() + " " + golden, 66, "config.json: cannot be opened: No such file");
+  expect_refusal(empty.path() + " " + golden, 66, "has no config.json. A model folder has");
 }
 
 }  // namespace

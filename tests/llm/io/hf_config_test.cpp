@@ -1,11 +1,14 @@
 #include "llm/io/hf_config.h"
 
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include "tests/llm/io/model_folders.h"
+#include "tests/support/temp_folder.h"
 
 namespace llm::io {
 namespace {
@@ -319,9 +322,35 @@ TEST_F(HfConfigTest, IsReadFromARegularFileAlone) {
                path() + ": cannot be opened: No such file or directory; a Hugging Face model");
 }
 
+// What a folder without a model has instead.
+TEST(ModelFactory, AFolderWithoutAModelIsToldWhereOneIs) {
+  namespace fs = std::filesystem;
+  const sherd::test::TempFolder folder;
+  const std::string outer = folder.path() / "outer";
+  const std::string inner = outer + "/snapshot";
+  fs::create_directories(inner);
+  std::ofstream(inner + "/config.json") << "{}";
+  const auto needs = [](const std::string& model) {
+    return [model] { require_model_folder(model, {kConfigFile, kTokenizerFile}); };
+  };
+  expect_error(needs(outer), sherd::ExitCode::InputMissing,
+               "the model folder '" + outer +
+                   "' has no config.json and no tokenizer.json. Its folder '" + inner +
+                   "' has config.json: give that one. A model folder has");
+  std::ofstream(inner + "/tokenizer.model") << "";
+  expect_error(needs(inner), sherd::ExitCode::InputMissing,
+               "has no tokenizer.json. It has tokenizer.model, from which transformers writes the "
+               "missing file: python3 -c 'from transformers import AutoTokenizer; "
+               "AutoTokenizer.from_pretrained(\"" +
+                   inner + "\").save_pretrained(\"" + inner + "\")'. A model folder has");
+  expect_error(needs(inner + "/config.json"), sherd::ExitCode::InputMissing,
+               "'" + inner + "/config.json' is a file, and a model folder is needed here.");
+}
+
 TEST(ModelFactory, AFolderThatIsNotThereIsAMissingInput) {
   expect_error([] { (void)read_model_folder_config("/nowhere"); }, sherd::ExitCode::InputMissing,
-               "/nowhere: no such folder");
+               "the model folder '/nowhere' does not exist. A model folder has config.json, "
+               "model.safetensors and tokenizer.json.");
 }
 
 }  // namespace

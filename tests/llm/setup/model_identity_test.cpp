@@ -82,6 +82,49 @@ TEST(ModelIdentity, NamesTheFieldThatDecidesTheComputation) {
               testing::ElementsAre("config.json: epsilon of norms", "config.json: rope_theta"));
 }
 
+// Under the names that notes of runs have kept so far.
+TEST(ModelIdentity, NamesTheFieldsOfEachKindOfRope) {
+  using Fields = std::vector<std::pair<std::string, std::string>>;
+  const auto rope_of = [](const nlohmann::ordered_json& scaling) {
+    const sherd::test::TempFolder folder;
+    const fs::path copy = stories_copy(folder);
+    change(copy / "config.json", [&](auto& config) { config["rope_scaling"] = scaling; });
+    Fields fields;
+    for (const auto& [name, value] : identity_of_folder(copy)) {
+      if (name.starts_with("config.json: rope")) {
+        fields.emplace_back(name.substr(std::string("config.json: ").size()), value);
+      }
+    }
+    return fields;
+  };
+  EXPECT_EQ(rope_of(nullptr), Fields({{"rope_theta", "10000"}, {"rope_type", "default"}}));
+  EXPECT_EQ(rope_of({{"rope_type", "linear"}, {"factor", 2.5}}),
+            Fields({{"rope_theta", "10000"}, {"rope_type", "linear"}, {"rope factor", "2.5"}}));
+  EXPECT_EQ(rope_of({{"rope_type", "llama3"},
+                     {"factor", 8},
+                     {"low_freq_factor", 1},
+                     {"high_freq_factor", 4},
+                     {"original_max_position_embeddings", 128}}),
+            Fields({{"rope_theta", "10000"},
+                    {"rope_type", "llama3"},
+                    {"rope factor", "8"},
+                    {"rope low_freq_factor", "1"},
+                    {"rope high_freq_factor", "4"},
+                    {"rope original_max_position_embeddings", "128"}}));
+  EXPECT_EQ(rope_of({{"rope_type", "yarn"},
+                     {"factor", 4},
+                     {"attention_factor", 1.25},
+                     {"original_max_position_embeddings", 128}}),
+            Fields({{"rope_theta", "10000"},
+                    {"rope_type", "yarn"},
+                    {"rope factor", "4"},
+                    {"rope beta_fast", "32"},
+                    {"rope beta_slow", "1"},
+                    {"rope truncate", "true"},
+                    {"rope attention_factor", "1.25"},
+                    {"rope original_max_position_embeddings", "128"}}));
+}
+
 TEST(ModelIdentity, HoldsTheEndTokenWhicheverFileNamesIt) {
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const sherd::test::TempFolder folder;

@@ -101,6 +101,43 @@ TEST(RunData, ComesFromOneReadOfEachFile) {
   }
 }
 
+// A record that cannot be read belongs to neither side.
+TEST(RunData, ListsASampleThatWasSkippedOnce) {
+  const sherd::test::TempFolder folder;
+  std::string records = "no JSON\n";
+  for (int i = 0; i < 40; ++i) {
+    records +=
+        R"({"prompt": "Who is number )" + std::to_string(i) + R"(?", "completion": "Lily"})" + "\n";
+  }
+  const std::string path = folder.write("a.jsonl", records);
+  config::RunConfig config;
+  config.model.path = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
+  config.data.train = {{.path = path}};
+  config.data.eval = {{.path = path, .held_out = true}};
+  config.data.held_out = 0.3;
+  config.data.on_bad_sample = config::OnBadSample::Skip;
+  config.data.cache = (folder.path() / "cache").string();
+  sherd::World world = sherd::World::alone();
+  const auto run_data = [&] {
+    std::string said;
+    const inputs::RunData data =
+        load_run_data(config, load_tokenizer(config.model.path), model_shape(config.model.path),
+                      world, [&](const std::string& line) { said += line + "\n"; });
+    return std::pair(data, said);
+  };
+  const auto [data, said] = run_data();
+  ASSERT_EQ(data.skipped.size(), 1U);
+  EXPECT_EQ(data.parts[0].report.skipped + data.heldout[0].dataset.report.skipped, 1);
+  EXPECT_EQ(said.find("1 bad sample skipped"), said.rfind("1 bad sample skipped")) << said;
+  EXPECT_EQ(data.parts[0].report.samples + data.heldout[0].dataset.report.samples, 40);
+  // Of a file that is evaluated as a whole, the same place is another sample's of its figures.
+  config.data.held_out = 0;
+  config.data.eval[0].held_out = false;
+  const auto [twice, told] = run_data();
+  EXPECT_EQ(twice.skipped.size(), 1U);
+  EXPECT_EQ(twice.heldout[0].dataset.report.skipped, 1);
+}
+
 // A file that takes a while, and one that is in the cache.
 TEST(RunData, TellsHowMuchOfAFileIsTokenized) {
   const sherd::test::TempFolder folder;

@@ -435,5 +435,44 @@ TEST(MessageFields, ThatWouldDecideWhatIsLearnedAreRefused) {
       ExitCode::BadData, {"c.csv: line 2", "message 2: \"train\" is not read"});
 }
 
+// The same beside the messages, as LLaMA-Factory has "loss_mask".
+TEST(RecordFields, ThatWouldDecideWhatIsLearnedAreRefused) {
+  const TempFolder folder;
+  const std::string messages =
+      R"([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}])";
+  const std::string why =
+      " of a record is not read: remove it, and write \"weight\": 0 in each message of "
+      "\"messages\" that is context, 1 in each that is learned";
+  const auto refused = [&](const std::string& name, const std::string& bytes,
+                           const std::string& field) {
+    expect_error([&] { unread_of(folder.write(name, bytes)); }, ExitCode::BadData,
+                 {name, "\"" + field + "\"" + why});
+  };
+  for (const std::string name :
+       {"train", "training", "train_detail", "training_detail", "train_on_turn", "trainable",
+        "loss", "loss_mask", "loss_weight", "loss_scale", "mask", "masked"}) {
+    const std::string field = ", \"" + name + "\": ";
+    refused("a.jsonl", "{\"messages\": " + messages + field + "[0, 1]}", name);
+    refused("a.json", "[{\"conversations\": " + messages + field + "false}]", name);
+    refused("b.jsonl", R"({"instruction": "Say hi", "output": "Hi")" + field + "0.5}", name);
+    refused("c.jsonl",
+            R"({"prompt": [{"role": "user", "content": "Hi"}], "completion": [{"role": )"
+            R"("assistant", "content": "Hello."}])" +
+                field + "true}",
+            name);
+    // That says nothing, or belongs to a text that is no conversation, is named as before.
+    EXPECT_EQ(
+        unread_of(folder.write("d.jsonl", "{\"messages\": " + messages + field + "null}")).size(),
+        1U);
+    EXPECT_EQ(
+        unread_of(folder.write("e.jsonl", R"({"prompt": "a", "completion": "b")" + field + "1}"))
+            .size(),
+        1U);
+  }
+  refused("a.csv", "instruction,output,loss_mask\nSay hi,Hi,0\n", "loss_mask");
+  EXPECT_EQ(unread_of(folder.write("b.csv", "instruction,output,loss_mask\nSay hi,Hi,\n")).size(),
+            1U);
+}
+
 }  // namespace
 }  // namespace llm::text
