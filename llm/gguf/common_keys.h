@@ -1,0 +1,29 @@
+#pragma once
+// Keys that several of llama.cpp's architectures share.
+
+#include <string>
+#include <vector>
+
+#include "llm/gguf/architecture.h"
+
+namespace llm::gguf {
+
+/// The keys that write_shape() and write_rope() write, and some that mean the same.
+[[nodiscard]] std::vector<const char*> shape_keys(std::initializer_list<const char*> more = {});
+
+/// Sizes, heads and the norm's epsilon of models with RMSNorm.
+void write_shape(const SourceModel& model, KeyWriter& keys);
+/// Base and kind of rotary positions, but for llama3's, which are a tensor: where `has_factors`
+/// they are allowed.
+void write_rope(const SourceModel& model, bool has_factors, KeyWriter& keys);
+/// The sizes of heads, after the norm's epsilon as llama.cpp's converter has them.
+void write_head_sizes(const SourceModel& model, KeyWriter& keys);
+
+/// The fields of a config.json that these keys mean.
+void read_shape(const KeyReader& keys, nlohmann::ordered_json& config);
+void read_rope(const KeyReader& keys, nlohmann::ordered_json& config);
+
+/// Refuses a window of attention, which `model` says in `sliding_window` and `layer_types`.
+void refuse_layers_without_rope(const SourceModel& model);
+
+}  // namespace llm::gguf
