@@ -79,6 +79,20 @@ void write_rope(const SourceModel& model, bool has_factors, KeyWriter& keys) {
   }
 }
 
+nlohmann::ordered_json rope_object(const nlohmann::ordered_json& config) {
+  for (const char* field : {"rope_parameters", "rope_scaling"}) {
+    const auto rope = config.find(field);
+    if (rope != config.end() && rope->is_object()) {
+      return *rope;
+    }
+  }
+  return nlohmann::ordered_json::object();
+}
+
+bool is_long_rope(const nlohmann::ordered_json& rope) {
+  return rope.contains("long_factor") && rope.contains("short_factor");
+}
+
 void refuse_layers_without_rope(const SourceModel& model) {
   if (!model.shape.layers_without_rope.empty()) {
     model.refuse("layers without rotary positions");

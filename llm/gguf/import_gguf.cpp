@@ -201,6 +201,20 @@ Json config_of(const GgufFile& file, const Architecture& architecture, const Rea
   return config;
 }
 
+// What the written config.json says. A fault of it is one of the file's keys.
+io::HfConfig checked_config(const GgufFile& file, const std::string& folder) {
+  try {
+    return io::read_model_folder_config(folder);
+  } catch (const sherd::Error& error) {
+    const std::string place = folder + "/config.json: ";
+    std::string what = error.what();
+    if (const std::size_t at = what.find(place); at != std::string::npos) {
+      what.erase(at, place.size());
+    }
+    throw sherd::Error(error.code(), file.path() + ": its keys mean a config.json with " + what);
+  }
+}
+
 // The tensors of a model of that shape, in its order, each in the dtype of the file. Refuses a
 // tensor that is missing, left over, or of another shape.
 std::vector<sherd::SafetensorsSpec> checked_specs(const GgufFile& file, const io::HfConfig& config,
@@ -249,7 +263,7 @@ ImportOutcome import_gguf(const ImportOptions& options) {
 
   PartialFolder folder(options.folder);
   folder.write("config.json", config_json);
-  const io::HfConfig config = io::read_model_folder_config(folder.path());
+  const io::HfConfig config = checked_config(file, folder.path());
   const auto specs = checked_specs(file, config, tensors);
   io::WeightFiles weights(folder.path(), specs);
   const Heads heads{config.shape.heads, config.shape.key_heads};

@@ -1,5 +1,6 @@
 // Llama, Mistral, Qwen2, Qwen3 and Phi-3 in llama.cpp.
 
+#include <cmath>
 #include <utility>
 
 #include "llm/gguf/common_keys.h"
@@ -60,39 +61,49 @@ void read_qwen(const KeyReader& keys, Json& config) {
   config["use_sliding_window"] = false;
 }
 
-// The kind of rotary positions, in the spellings of transformers 4 and 5, and the part of a head
-// that they turn.
-void check_phi3_rope(const SourceModel& model, double& part) {
-  part = model.config.value("partial_rotary_factor", 1.0);
-  for (const char* field : {"rope_scaling", "rope_parameters"}) {
-    const Json rope = model.config.value(field, Json());
-    if (!rope.is_object()) {
-      continue;
-    }
-    part = rope.value("partial_rotary_factor", part);
-    const std::string type = rope.value("rope_type", rope.value("type", "default"));
-    if (type != "default") {
-      model.refuse("rope_type \"" + type + "\" in a model of type \"phi3\"");
-    }
+// Long rotary positions: factors for texts within the original context and beyond it, which are
+// tensors, and one for cos and sin, which follows from both contexts.
+void write_long_rope(const SourceModel& model, const Json& rope, std::int64_t original,
+                     KeyWriter& keys) {
+  const double longer =
+      static_cast<double>(model.shape.context_length) / static_cast<double>(original);
+  const double usual =
+      longer <= 1 ? 1 : std::sqrt(1 + std::log(longer) / std::log(static_cast<double>(original)));
+  const double factor = rope.value("attention_factor", usual);
+  if (std::abs(factor - usual) > 1e-6 || std::abs(rope.value("factor", longer) - longer) > 1e-6) {
+    model.refuse(
+        "rope_type \"longrope\" with \"factor\" or \"attention_factor\" other than what "
+        "follows from both contexts");
   }
+  keys.number("rope.scaling.attn_factor", usual);
 }
 
 void write_phi3(const SourceModel& model, KeyWriter& keys) {
-  double part = 1;
-  check_phi3_rope(model, part);
+  const Json rope = rope_object(model.config);
+  const std::string type = rope.value("rope_type", rope.value("type", "default"));
+  const bool is_long = is_long_rope(rope);
+  if (type != "default" && !is_long) {
+    model.refuse("rope_type \"" + type + "\" in a model of type \"phi3\"");
+  }
   const Json window = model.config.value("sliding_window", Json());
   if (!window.is_null() && window < model.shape.context_length) {
     model.refuse("\"sliding_window\" " + window.dump() +
                  " below \"max_position_embeddings\" in a model of type \"phi3\"");
   }
+  const auto original = model.config.value(
+      "original_max_position_embeddings",
+      rope.value("original_max_position_embeddings", model.shape.context_length));
+  const double part =
+      rope.value("partial_rotary_factor", model.config.value("partial_rotary_factor", 1.0));
   write_shape(model, keys);
-  keys.whole("rope.scaling.original_context_length",
-             model.config.value("original_max_position_embeddings", model.shape.context_length));
+  keys.whole("rope.scaling.original_context_length", original);
   keys.whole("rope.dimension_count",
              static_cast<std::int64_t>(part * static_cast<double>(model.shape.head_size)));
-  const auto theta = model.config.value("rope_parameters", Json::object())
-                         .value("rope_theta", model.config.value("rope_theta", 10'000.0));
-  keys.number("rope.freq_base", theta);
+  keys.number("rope.freq_base",
+              rope.value("rope_theta", model.config.value("rope_theta", 10'000.0)));
+  if (is_long) {
+    write_long_rope(model, rope, original, keys);
+  }
 }
 
 void read_phi3(const KeyReader& keys, Json& config) {

@@ -8,10 +8,13 @@
 #include <variant>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/core.h>
 
 #include "llm/gguf/blocks.h"
+#include "llm/gguf/common_keys.h"
 #include "llm/gguf/tokenizer_keys.h"
 #include "llm/model/rope.h"
 #include "sherd/error.h"
@@ -71,19 +74,32 @@ at::Tensor llama3_factors(double theta, const model::Llama3Scaling& scaling,
   return factors;
 }
 
+void add_values(const char* name, const at::Tensor& values, ModelPlan& plan) {
+  plan.tensors.push_back(
+      {.info = {.name = name, .type = TensorType::F32, .shape = values.sizes().vec()},
+       .parameter = "",
+       .values = values});
+}
+
+// What each pair's wavelength grows by, where a file holds that as a tensor.
 void add_rope_factors(const SourceModel& model, ModelPlan& plan) {
+  const auto rope = rope_object(model.config);
+  if (is_long_rope(rope)) {
+    for (const auto& [name, field] : {std::pair("rope_factors_long.weight", "long_factor"),
+                                      {"rope_factors_short.weight", "short_factor"}}) {
+      auto factors = rope.at(field).get<std::vector<float>>();
+      add_values(name, at::from_blob(factors.data(), {std::ssize(factors)}, at::kFloat).clone(),
+                 plan);
+    }
+    return;
+  }
   const auto* scaling =
       model.shape.rope ? std::get_if<model::Llama3Scaling>(&model.shape.rope->scaling) : nullptr;
   if (scaling == nullptr) {
     return;
   }
-  const at::Tensor factors =
-      llama3_factors(model.shape.rope->theta, *scaling, model.shape.head_size);
-  plan.tensors.push_back({.info = {.name = "rope_freqs.weight",
-                                   .type = TensorType::F32,
-                                   .shape = factors.sizes().vec()},
-                          .parameter = "",
-                          .values = factors});
+  add_values("rope_freqs.weight",
+             llama3_factors(model.shape.rope->theta, *scaling, model.shape.head_size), plan);
 }
 
 }  // namespace
@@ -186,7 +202,8 @@ void ModelWriter::write(const PlannedTensor& tensor, const at::Tensor& values) {
     }
     found = to_gguf(values.reshape(shape), tensor.change, plan_.heads);
   }
-  const double largest = found.abs().max().item<double>();
+  const auto [least, most] = at::aminmax(found);  // either is NaN where a value is
+  const double largest = std::max(-least.item<double>(), most.item<double>());
   if (!(largest < largest_value(info.type))) {
     throw sherd::Error(
         sherd::ExitCode::BadData,

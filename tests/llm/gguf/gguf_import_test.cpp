@@ -152,6 +152,8 @@ TEST(GgufImportFault, RefusesKeysThatAreWrongOrNotImplemented) {
                       "\"llama.rope.dimension_count\" is not the size of a head, 8");
   expect_not_imported({"llama.rope.scaling.type", text_value("longrope")},
                       "is \"longrope\", only none, linear and yarn are read");
+  expect_not_imported({"llama.rope.scaling.factor", float32_value(0)},
+                      "edited.gguf: its keys mean a config.json with \"rope_scaling.factor\"");
   expect_not_imported({"tokenizer.ggml.model", text_value("t5")},
                       "\"tokenizer.ggml.model\" is \"t5\", only \"gpt2\" and \"llama\" are read");
   expect_not_imported({"tokenizer.ggml.token_type", int32s_value({1})},

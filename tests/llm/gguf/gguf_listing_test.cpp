@@ -1,5 +1,6 @@
 // Files as llama.cpp's own converter writes them: the listings of gguf/export in SHERD_TEST_DATA.
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
@@ -193,6 +194,79 @@ TEST_P(Listing, IsReproduced) {
     EXPECT_EQ(file.whole("general.file_type"), number);
     expect_tensors(path, file, model, name);
   }
+}
+
+// The plan of a model of families/, whether its family is implemented or not.
+ModelPlan plan_of_family(const std::string& name, const ListingJson& changes = {}) {
+  const std::string folder = *sherd::test::extra_data("families") / name;
+  auto config = ListingJson::parse(read_all(folder + "/config.json"));
+  config.merge_patch(changes.is_null() ? ListingJson::object() : changes);
+  const auto field = [&](const char* one, const char* other) {
+    return config.contains(one) ? config.at(one) : config.at(other);
+  };
+  model::DecoderConfig shape;
+  shape.hidden_size = field("hidden_size", "n_embd");
+  shape.feed_forward_size = field("intermediate_size", "n_inner");
+  shape.layers = field("num_hidden_layers", "n_layer");
+  shape.heads = field("num_attention_heads", "n_head");
+  shape.key_heads = config.value("num_key_value_heads", shape.heads);
+  shape.head_size = shape.hidden_size / shape.heads;
+  shape.context_length = field("max_position_embeddings", "n_positions");
+  shape.norm_epsilon = field("rms_norm_eps", "layer_norm_epsilon");
+  shape.vocab_size = 512;  // of the tokenizer beside it
+  const sherd::SafetensorsFolder files(folder);
+  std::vector<sherd::SafetensorsSpec> parameters;
+  for (const std::string& parameter : files.names()) {
+    parameters.push_back({parameter, at::kFloat, files.find(parameter)->entry->shape});
+  }
+  return plan_model({config.at("model_type"), shape, config, folder + "/config.json"},
+                    io::kData + "stories260k-hf", parameters, FileKind::F16, name);
+}
+
+const Value& value_in(const ModelPlan& plan, const std::string& key) {
+  const auto found = std::find_if(plan.keys.begin(), plan.keys.end(),
+                                  [&](const KeyValue& one) { return one.key == key; });
+  EXPECT_NE(found, plan.keys.end()) << key;
+  return found->value;
+}
+
+const PlannedTensor& tensor_in(const ModelPlan& plan, const std::string& name) {
+  const auto found = std::find_if(plan.tensors.begin(), plan.tensors.end(),
+                                  [&](const PlannedTensor& one) { return one.info.name == name; });
+  EXPECT_NE(found, plan.tensors.end()) << name;
+  return *found;
+}
+
+TEST(FamilyPlan, OfGpt2TransposesItsProducts) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const ModelPlan plan = plan_of_family("gpt2");
+  EXPECT_EQ(tensor_in(plan, "blk.1.ffn_up.weight").info.shape, (std::vector<std::int64_t>{60, 54}));
+  EXPECT_EQ(tensor_in(plan, "position_embd.weight").info.type, TensorType::F32);
+  EXPECT_EQ(value_in(plan, "gpt2.feed_forward_length"), uint32_value(60));
+  io::expect_error(
+      [] {
+        static_cast<void>(plan_of_family("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}));
+      },
+      sherd::ExitCode::BadData, "\"scale_attn_by_inverse_layer_idx\" true: llama.cpp cannot");
+}
+
+TEST(FamilyPlan, OfPhi3HasItsLongRope) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const ModelPlan plan = plan_of_family("phi3-longrope");
+  const at::Tensor factors = tensor_in(plan, "rope_factors_long.weight").values;
+  EXPECT_EQ(factors.numel(), 6);
+  EXPECT_EQ(factors[5].item<float>(), 11.5F);
+  EXPECT_EQ(tensor_in(plan, "rope_factors_short.weight").values[0].item<float>(), 1.05F);
+  EXPECT_EQ(value_in(plan, "phi3.rope.scaling.original_context_length"), uint32_value(24));
+  EXPECT_EQ(value_in(plan, "phi3.rope.scaling.attn_factor"),
+            float32_value(std::sqrt(1 + std::log(5.0) / std::log(24.0))));
+  io::expect_error([] { static_cast<void>(plan_of_family("phi3")); }, sherd::ExitCode::BadData,
+                   "\"sliding_window\" 19 below \"max_position_embeddings\"");
+  EXPECT_EQ(
+      value_in(plan_of_family("phi3", {{"sliding_window", nullptr}}), "phi3.rope.dimension_count"),
+      uint32_value(12));
+  io::expect_error([] { static_cast<void>(plan_of_family("olmo2")); }, sherd::ExitCode::BadData,
+                   "models of type \"olmo2\" are not written as GGUF");
 }
 
 TEST(GemmaListing, WithAnotherScaleOfScoresIsRefused) {

@@ -118,5 +118,14 @@ TEST_F(LlamaCpp, ContinuesAQwenTheSameWay) {
   expect_llama_cpp_agrees(out / "qwen2", FileKind::F32, "Once upon a time, there was");
 }
 
+// A real model, whose tokenizer cuts texts as "smollm".
+TEST_F(LlamaCpp, ContinuesSmolLm2TheSameWay) {
+  const std::string folder = SHERD_TEST_SOURCE_DIR "/models/smollm2-135m";
+  if (!fs::exists(folder + "/config.json")) {
+    GTEST_SKIP() << "SKIPPED: needs models/smollm2-135m: run scripts/real_model";
+  }
+  expect_llama_cpp_agrees(folder, FileKind::F32, "The capital of France is");
+}
+
 }  // namespace
 }  // namespace llm::gguf
