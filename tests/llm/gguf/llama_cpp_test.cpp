@@ -2,11 +2,10 @@
 // greedy continuation, and probabilities that differ by at most 1e-3. `scripts/llama_cpp` installs
 // it.
 
-#include <array>
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
-#include <memory>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/softmax.h>
@@ -14,6 +13,7 @@
 
 #include "llm/export/export_gguf.h"
 #include "llm/gguf/import_gguf.h"
+#include "llm/io/export.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/text/tokenizer.h"
@@ -116,6 +116,47 @@ TEST_F(LlamaCpp, ContinuesAQwenTheSameWay) {
   const TemporaryFolder out;
   import_gguf({*sherd::test::extra_data("gguf") / "qwen2/model.gguf", out / "qwen2"});
   expect_llama_cpp_agrees(out / "qwen2", FileKind::F32, "Once upon a time, there was");
+}
+
+// A model of random weights with the configuration and tokenizer of a folder.
+void write_random_model(const std::string& from, const std::string& to) {
+  fs::copy(from, to);
+  auto config = PeerJson::parse(read_all(to + "/config.json"));
+  config["initializer_range"] = 0.15;  // probabilities are uneven; llama.cpp keeps keys in fp16
+  io::write_all(to + "/config.json", config.dump());
+  at::manual_seed(1);
+  auto model = io::build_model(io::read_model_folder_config(to));
+  sherd::SafetensorsWriter writer(to + "/model.safetensors", io::export_specs(*model, at::kFloat));
+  for (const auto& parameter : model->named_parameters()) {
+    const at::Tensor values = parameter.value().detach().contiguous();
+    writer.write(parameter.key(), values.const_data_ptr(), values.nbytes());
+  }
+  writer.finish();
+}
+
+TEST_F(LlamaCpp, ContinuesABloomTheSameWay) {
+  const TemporaryFolder out;
+  write_random_model(SHERD_TEST_SOURCE_DIR "/recipes/models/small-bloom", out / "bloom");
+  expect_llama_cpp_agrees(out / "bloom", FileKind::F32, "Once upon a time, there was");
+}
+
+// Llama 3's rotary positions are a tensor of factors.
+TEST_F(LlamaCpp, ContinuesALlama3TheSameWay) {
+  expect_llama_cpp_agrees(io::kData + "tiny-llama3-hf", FileKind::F32, "Once upon a time");
+}
+
+TEST_F(LlamaCpp, ContinuesAQwen3TheSameWay) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder out;
+  fs::create_directory(out / "qwen3");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy_file(*sherd::test::extra_data("families") / "qwen3" / name,
+                  out / (std::string("qwen3/") + name));
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(io::kData + "stories260k-hf/" + name, out / (std::string("qwen3/") + name));
+  }
+  expect_llama_cpp_agrees(out / "qwen3", FileKind::F32, "Once upon a time");
 }
 
 // A real model, whose tokenizer cuts texts as "smollm".
