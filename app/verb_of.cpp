@@ -72,6 +72,7 @@ Verb verb_of(int argc, char** argv) {
   add_generate(program, chosen);
   add_chat(program, chosen);
   add_export(program, chosen);
+  add_import(program, chosen);
   add_bandwidth(program, chosen);
   add_bench(program, chosen);
   add_plan(program, chosen);

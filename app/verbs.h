@@ -17,6 +17,7 @@ void add_eval(CLI::App& program, Verb& chosen);
 void add_generate(CLI::App& program, Verb& chosen);
 void add_chat(CLI::App& program, Verb& chosen);
 void add_export(CLI::App& program, Verb& chosen);
+void add_import(CLI::App& program, Verb& chosen);
 void add_bandwidth(CLI::App& program, Verb& chosen);
 void add_bench(CLI::App& program, Verb& chosen);
 void add_check(CLI::App& program, Verb& chosen);

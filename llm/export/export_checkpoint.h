@@ -3,32 +3,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
 
-#include "llm/io/hf_config.h"
-#include "llm/model/causal_lm.h"
+#include "llm/export/export_source.h"
 
 namespace llm::exports {
-
-/// In which dtype a model's export is written: the one that the weights in its folder have,
-/// whatever config.json says; the word of that counts where there are no weights, of a run that
-/// began with random ones. Throws sherd::Error as reading the weights' headers does.
-[[nodiscard]] c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& config,
-                                            const std::string& folder);
-
-struct ExportOptions {
-  std::string checkpoint;  ///< a checkpoint's folder, or a run's output folder (its newest)
-  std::string out;         ///< the folder to make; it may exist, empty
-  std::string
-      model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
-  std::vector<std::string> ignored_fields = {};  ///< of config.json, beside those of the run
-  std::optional<c10::ScalarType>
-      dtype;  ///< of the weights; unset: that of the source model's weights
-};
 
 struct ExportOutcome {
   std::string checkpoint;                 ///< the one that was taken

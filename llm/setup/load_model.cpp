@@ -4,10 +4,7 @@
 #include <functional>
 #include <string>
 
-
-#include "files/system_text.h"
 #include "llm/inputs/run_data.h"
-#include <fmt/core.h>
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
 #include "llm/model/random_weights.h"

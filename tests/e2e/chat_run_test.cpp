@@ -98,6 +98,17 @@ TEST_F(ChatRun, IsExportedWithItsStopTokenAndItsTemplate) {
   EXPECT_EQ(expect_code(0, Arguments{"generate", at("hf")} + kQuestion).out, answer_);
 }
 
+// Stop token and template of a GGUF file are those that were learned.
+TEST_F(ChatRun, NamesWhatItLearnedInAGgufFile) {
+  expect_code(0, {"export", at("run"), "--gguf", at("file")});
+  EXPECT_THAT(read_file(at("file/Modelfile")), HasSubstr("PARAMETER stop \"</s>\"\n"));
+  expect_code(0, {"import", at("file/model.gguf"), at("back")});
+  const json config = json::parse(read_file(at("back/tokenizer_config.json")));
+  EXPECT_EQ(config.at("eos_token"), "</s>");
+  EXPECT_EQ(config.at("chat_template"), kDefaults + read_file(at("chat.jinja")));
+  EXPECT_EQ(expect_code(0, Arguments{"generate", at("back")} + kQuestion).out, answer_);
+}
+
 // The checkpoint keeps the template: its file may be gone, or say something else.
 TEST_F(ChatRun, KeepsTheTemplateThatItLearnedBy) {
   const std::string text = read_file(at("chat.jinja"));

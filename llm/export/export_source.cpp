@@ -1,0 +1,133 @@
+#include "llm/export/export_source.h"
+
+#include <algorithm>
+#include <span>
+
+#include "llm/inputs/data_options.h"
+#include "llm/io/import.h"
+#include "llm/setup/load_model.h"
+#include "llm/setup/model_identity.h"
+#include "llm/setup/run_note.h"
+#include "llm/text/chat_encoder.h"
+#include "llm/text/python_text.h"
+#include "sherd/error.h"
+
+namespace llm::exports {
+
+namespace {
+
+using sherd::Error;
+using sherd::ExitCode;
+
+void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
+                      const sherd::CheckpointManifest& manifest, const std::string& checkpoint,
+                      const std::string& model) {
+  for (const sherd::SafetensorsSpec& spec : specs) {
+    const auto found = manifest.parameters.find(spec.name);
+    if (found == manifest.parameters.end() || found->second.shape != spec.shape) {
+      throw Error(ExitCode::BadData, "the checkpoint in '" + checkpoint +
+                                         "' does not belong to the model in '" + model +
+                                         "': it has no parameter '" + spec.name +
+                                         "' of that shape. Name the right folder with --model.");
+    }
+  }
+}
+
+}  // namespace
+
+c10::ScalarType weights_dtype(model::CausalLmImpl& model, const io::HfConfig& config,
+                              const std::string& folder) {
+  if (!io::has_weights(folder)) {
+    return config.dtype.value_or(c10::kFloat);
+  }
+  const sherd::SafetensorsFolder weights(folder);
+  return io::match_weights(model, weights).front().location.entry->dtype;
+}
+
+namespace {
+
+void check_folder_is_unchanged(const setup::RunNote& note, const io::HfConfig& config,
+                               const std::string& checkpoint) {
+  if (note.model_values.empty()) {
+    return;  // of an older version
+  }
+  const std::string changes = setup::changed_model(
+      note.model_values, setup::model_identity(config, setup::load_tokenizer(note.model)));
+  if (!changes.empty()) {
+    throw Error(ExitCode::BadData,
+                "the model folder '" + note.model + "' has changed since the run '" + checkpoint +
+                    "' began:" + changes +
+                    "\nRestore it, or name the folder to take config and tokenizer from with "
+                    "--model.");
+  }
+}
+
+}  // namespace
+
+namespace {
+
+bool is_identifier(const std::string& name) {
+  const bool begins_with_digit = !name.empty() && '0' <= name[0] && name[0] <= '9';
+  return !name.empty() && !begins_with_digit && std::all_of(name.begin(), name.end(), [](char c) {
+    return c == '_' || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9');
+  });
+}
+
+// The template that was learned by. Whoever renders it need not know the arguments of the run: they
+// are its defaults. The line end behind each is no text, as templates are rendered.
+std::string with_default_arguments(const text::ChatEncoder& learned) {
+  std::string defaults;
+  for (const auto& [name, value] : learned.options().arguments.items()) {
+    if (is_identifier(name)) {
+      defaults += "{% if " + name + " is not defined %}{% set " + name + " = " +
+                  text::python_repr(value) + " %}{% endif %}\n";
+    }
+  }
+  return defaults + learned.chat_template().source();
+}
+
+// How the run taught its model to converse; none if it did not.
+std::optional<io::ExportedChat> exported_chat_of(const config::DataSection& data,
+                                                 const std::string& recorded,
+                                                 const std::string& model) {
+  if (recorded.empty()) {
+    return std::nullopt;
+  }
+  const text::Tokenizer tokenizer = setup::load_tokenizer(model);
+  const auto learned = inputs::learned_chat_of(data, tokenizer, recorded);
+  io::ExportedChat chat;
+  if (const auto stop = learned->stop_id()) {
+    chat.stop_id = *stop;
+    chat.stop_token = tokenizer.decode(std::span(&*stop, 1), false);
+  }
+  if (data.chat_template != "model" || !data.template_arguments.empty()) {
+    chat.chat_template = with_default_arguments(*learned);
+  }
+  return chat;
+}
+
+}  // namespace
+
+ExportSource::ExportSource(const ExportOptions& options)
+    : chosen(setup::newest_intact(options.checkpoint, "--checkpoint")),
+      checkpoint(chosen.folder.string()),
+      manifest(sherd::CheckpointManifest::read(checkpoint)) {
+  const setup::RunNote note = setup::note_from_text(manifest.note, checkpoint);
+  model = options.model.empty() ? note.model : options.model;
+  const config::RunConfig run = setup::config_of(note, checkpoint);
+  io::IgnoredFields ignored{run.model.ignore_fields, families::IgnoreBy::Flag};
+  ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
+                       options.ignored_fields.end());
+  config = io::read_model_folder_config(model, ignored);
+  if (options.model.empty()) {
+    check_folder_is_unchanged(note, config, checkpoint);
+  }
+  auto shapes = sherd::on_meta([&] { return io::build_model(config); });
+  dtype = options.dtype ? *options.dtype : weights_dtype(*shapes, config, model);
+  specs = io::export_specs(*shapes, dtype);
+  check_parameters(specs, manifest, checkpoint, model);
+  static_cast<void>(io::copied_bytes(model));
+  chat = exported_chat_of(run.data, note.chat_template, model);
+}
+
+}  // namespace llm::exports

@@ -1,0 +1,35 @@
+#pragma once
+// Keys that several of llama.cpp's architectures share.
+
+#include <string>
+#include <vector>
+
+#include "llm/gguf/architecture.h"
+
+namespace llm::gguf {
+
+/// The keys that write_shape() and write_rope() write, and some that mean the same.
+[[nodiscard]] std::vector<const char*> shape_keys(std::initializer_list<const char*> more = {});
+
+/// Sizes, heads and the norm's epsilon of models with RMSNorm.
+void write_shape(const SourceModel& model, KeyWriter& keys);
+/// Base and kind of rotary positions, but for llama3's, which are a tensor: where `has_factors`
+/// they are allowed.
+void write_rope(const SourceModel& model, bool has_factors, KeyWriter& keys);
+/// The sizes of heads, after the norm's epsilon as llama.cpp's converter has them.
+void write_head_sizes(const SourceModel& model, KeyWriter& keys);
+
+/// The fields of a config.json that these keys mean.
+void read_shape(const KeyReader& keys, nlohmann::ordered_json& config);
+void read_rope(const KeyReader& keys, nlohmann::ordered_json& config);
+
+/// The fields of rotary positions in a config.json, in the spelling of transformers 4 or 5; an
+/// empty object where there are none.
+[[nodiscard]] nlohmann::ordered_json rope_object(const nlohmann::ordered_json& config);
+/// Whether they are of the kind with factors for short and for long texts.
+[[nodiscard]] bool is_long_rope(const nlohmann::ordered_json& rope);
+
+/// Refuses models of which some layers have no rotary positions.
+void refuse_layers_without_rope(const SourceModel& model);
+
+}  // namespace llm::gguf

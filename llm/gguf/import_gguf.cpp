@@ -1,0 +1,283 @@
+#include "llm/gguf/import_gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "files/folder.h"
+#include "files/output.h"
+#include "files/strict_json.h"
+#include "llm/gguf/architecture.h"
+#include "llm/gguf/changes.h"
+#include "llm/gguf/gguf_file.h"
+#include "llm/gguf/tokenizer_folder.h"
+#include "llm/io/export.h"
+#include "llm/io/hf_config.h"
+#include "llm/io/weight_files.h"
+#include "llm/model/rope.h"
+#include "sherd/error.h"
+#include "sherd/fully_shard.h"
+
+namespace llm::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
+// The folder under another name until it is complete.
+class PartialFolder {
+ public:
+  explicit PartialFolder(const std::string& folder)
+      : folder_(fs::absolute(folder).lexically_normal().string()) {
+    while (folder_.size() > 1 && folder_.back() == '/') {
+      folder_.pop_back();
+    }
+    std::error_code ignored;
+    if (fs::exists(folder_, ignored) &&
+        (!fs::is_directory(folder_, ignored) || !fs::is_empty(folder_, ignored))) {
+      throw sherd::Error(sherd::ExitCode::CannotWrite,
+                         "'" + folder +
+                             "' exists and is no empty folder: an import is not mixed with other "
+                             "files. Give a new folder, or empty this one.");
+    }
+    path_ = folder_ + ".partial-" + std::to_string(getpid());
+    sherd::files::make_folder(path_);
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+  ~PartialFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  void finish() { sherd::files::replace_folder(path_, folder_); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  void write(const char* name, const Json& content, int indent = 2) const {
+    sherd::files::write_file(path_ + "/" + name, content.dump(indent) + "\n");
+  }
+
+ private:
+  std::string folder_;
+  std::string path_;
+};
+
+const Architecture& architecture_of(const GgufFile& file) {
+  const std::string name = file.text("general.architecture").value_or("");
+  const Architecture* found = architecture_named(name);
+  if (found == nullptr) {
+    file.refuse("\"general.architecture\" is \"" + name + "\", only " + read_architectures() +
+                " are read");
+  }
+  if (const auto parts = file.whole("split.count"); parts && *parts > 1) {
+    file.refuse(
+        fmt::format("is one of {} parts of a model. Join them first: llama-gguf-split "
+                    "--merge FIRST_PART WHOLE",
+                    *parts));
+  }
+  return *found;
+}
+
+void refuse_unknown_keys(const GgufFile& file, const Architecture& architecture) {
+  const std::string prefix = std::string(architecture.name) + ".";
+  for (const KeyValue& one : file.keys()) {
+    const bool is_known = !one.key.starts_with(prefix) ||
+                          std::any_of(architecture.keys.begin(), architecture.keys.end(),
+                                      [&](const char* key) { return one.key == prefix + key; });
+    if (!is_known) {
+      file.refuse("the key " + sherd::files::in_quotes(one.key) +
+                  " is not implemented: it could change what the model computes");
+    }
+  }
+}
+
+const TensorInfo* tensor_named(const GgufFile& file, const std::string& name) {
+  const auto found = std::find_if(file.tensors().begin(), file.tensors().end(),
+                                  [&](const TensorInfo& one) { return one.name == name; });
+  return found == file.tensors().end() ? nullptr : &*found;
+}
+
+// The llama3 scaling with these factors: the settings that published models have, and any power of
+// two as the original context.
+Json scaling_of_factors(const GgufFile& file, const at::Tensor& factors, double theta) {
+  const std::int64_t head_size = 2 * factors.numel();
+  const at::Tensor unscaled = model::rope_frequencies({.theta = theta}, head_size);
+  const double factor = factors.max().item<double>();
+  for (std::int64_t context = 1; context <= std::int64_t{1} << 24; context *= 2) {
+    const model::RopeConfig rope{
+        .theta = theta,
+        .scaling = model::Llama3Scaling{.factor = factor, .original_context_tokens = context}};
+    const at::Tensor made = unscaled / model::rope_frequencies(rope, head_size);
+    if (((made - factors).abs() <= 1e-5 * factors).all().item<bool>()) {
+      return {{"rope_type", "llama3"},
+              {"factor", factor},
+              {"low_freq_factor", 1.0},
+              {"high_freq_factor", 4.0},
+              {"original_max_position_embeddings", context}};
+    }
+  }
+  file.refuse(
+      fmt::format("tensor \"{}\" is not what rope_type \"llama3\" makes of low_freq_factor 1 "
+                  "and high_freq_factor 4",
+                  kRopeFactors));
+}
+
+// A tensor of the file and the parameter that it becomes.
+struct ReadTensor {
+  const TensorInfo* info;
+  Change change;
+};
+
+using ReadTensors = std::map<std::string, ReadTensor>;
+
+ReadTensors parameters_of(const GgufFile& file, const Architecture& architecture) {
+  ReadTensors found;
+  for (const TensorInfo& info : file.tensors()) {
+    Change change = Change::None;
+    const auto parameter = parameter_of_tensor(architecture, info.name, change);
+    if (parameter) {
+      found.emplace(*parameter, ReadTensor{&info, change});
+    } else if (info.name != kRopeFactors || std::string(architecture.name) != "llama") {
+      file.refuse("tensor " + sherd::files::in_quotes(info.name) + " is not implemented in \"" +
+                  architecture.name + '"');
+    }
+  }
+  return found;
+}
+
+std::int64_t rows_of_embedding(const GgufFile& file) {
+  const TensorInfo* embedding = tensor_named(file, "token_embd.weight");
+  if (embedding == nullptr) {
+    file.refuse("tensor \"token_embd.weight\" is missing");
+  }
+  const std::int64_t rows = embedding->shape.front();
+  if (const auto tokens = std::ssize(file.texts("tokenizer.ggml.tokens")); tokens > rows) {
+    file.refuse(fmt::format("there are {} tokens, and the embedding has {} rows", tokens, rows));
+  }
+  return rows;
+}
+
+// F16 and BF16 stay; a folder with several says float32.
+const char* dtype_of(const ReadTensors& tensors) {
+  std::set<TensorType> types;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.info->shape.size() > 1) {
+      types.insert(tensor.info->type);
+    }
+  }
+  if (types == std::set{TensorType::F16}) {
+    return "float16";
+  }
+  return types == std::set{TensorType::BF16} ? "bfloat16" : "float32";
+}
+
+Json config_of(const GgufFile& file, const Architecture& architecture, const ReadTensors& tensors,
+               const Json& ids) {
+  Json config = {{"architectures", Json::array({architecture.model_class})},
+                 {"model_type", architecture.model_types.front()}};
+  architecture.read_keys(KeyReader(file, architecture.name), config);
+  if (const TensorInfo* factors = tensor_named(file, kRopeFactors)) {
+    if (factors->numel() * 2 != config.value("head_dim", std::int64_t{0})) {
+      file.refuse(fmt::format("tensor \"{}\" has {} numbers, expected half the size of a head",
+                              kRopeFactors, factors->numel()));
+    }
+    config["rope_scaling"] =
+        scaling_of_factors(file, file.read(*factors), config.at("rope_theta").get<double>());
+  }
+  config["vocab_size"] = rows_of_embedding(file);
+  config["tie_word_embeddings"] = tensor_named(file, "output.weight") == nullptr;
+  config.update(ids);
+  config["torch_dtype"] = dtype_of(tensors);
+  config["use_cache"] = true;
+  return config;
+}
+
+// What the written config.json says. A fault of it is one of the file's keys.
+io::HfConfig checked_config(const GgufFile& file, const std::string& folder) {
+  try {
+    return io::read_model_folder_config(folder);
+  } catch (const sherd::Error& error) {
+    const std::string place = folder + "/config.json: ";
+    std::string what = error.what();
+    if (const std::size_t at = what.find(place); at != std::string::npos) {
+      what.erase(at, place.size());
+    }
+    throw sherd::Error(error.code(), file.path() + ": its keys mean a config.json with " + what);
+  }
+}
+
+// The tensors of a model of that shape, in its order, each in the dtype of the file. Refuses a
+// tensor that is missing, left over, or of another shape.
+std::vector<sherd::SafetensorsSpec> checked_specs(const GgufFile& file, const io::HfConfig& config,
+                                                  const ReadTensors& tensors) {
+  auto model = sherd::on_meta([&] { return io::build_model(config); });
+  auto specs = io::export_specs(*model, c10::kFloat);
+  const Heads heads{config.shape.heads, config.shape.key_heads};
+  for (sherd::SafetensorsSpec& spec : specs) {
+    const auto found = tensors.find(spec.name);
+    if (found == tensors.end()) {
+      file.refuse("the tensor of parameter \"" + spec.name + "\" is missing");
+    }
+    const TensorInfo& info = *found->second.info;
+    std::vector<std::int64_t> shape = info.shape;
+    if (found->second.change == Change::Transposed) {
+      std::reverse(shape.begin(), shape.end());
+    }
+    if (shape != spec.shape || !can_change(shape, found->second.change, heads)) {
+      file.refuse(fmt::format("tensor \"{}\" has shape {}, and a model of these keys has {}",
+                              info.name, Json(info.shape).dump(), Json(spec.shape).dump()));
+    }
+    spec.dtype = info.type == TensorType::F16    ? c10::kHalf
+                 : info.type == TensorType::BF16 ? c10::kBFloat16
+                                                 : c10::kFloat;
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (std::none_of(specs.begin(), specs.end(),
+                     [&, &wanted = name](const auto& spec) { return spec.name == wanted; })) {
+      file.refuse("tensor " + sherd::files::in_quotes(tensor.info->name) +
+                  " is not one of a model of these keys");
+    }
+  }
+  return specs;
+}
+
+}  // namespace
+
+ImportOutcome import_gguf(const ImportOptions& options) {
+  const GgufFile file(options.file);
+  const Architecture& architecture = architecture_of(file);
+  refuse_unknown_keys(file, architecture);
+  const ReadTensors tensors = parameters_of(file, architecture);
+  const KeyReader keys(file, architecture.name);
+  const TokenizerFiles tokenizer = tokenizer_files(file, keys.whole("context_length"));
+  const Json config_json = config_of(file, architecture, tensors, tokenizer.ids);
+
+  PartialFolder folder(options.folder);
+  folder.write("config.json", config_json);
+  const io::HfConfig config = checked_config(file, folder.path());
+  const auto specs = checked_specs(file, config, tensors);
+  io::WeightFiles weights(folder.path(), specs);
+  const Heads heads{config.shape.heads, config.shape.key_heads};
+  for (const sherd::SafetensorsSpec& spec : specs) {
+    const ReadTensor& tensor = tensors.at(spec.name);
+    weights.write(spec.name, from_gguf(file.read(*tensor.info), tensor.change, heads));
+  }
+  weights.finish();
+  folder.write("generation_config.json", tokenizer.generation_config);
+  folder.write("tokenizer.json", tokenizer.tokenizer, /*indent=*/-1);
+  folder.write("tokenizer_config.json", tokenizer.tokenizer_config);
+  folder.write("special_tokens_map.json", tokenizer.special_tokens);
+  folder.finish();
+  return {architecture.name, std::ssize(specs), weights.file_bytes()};
+}
+
+}  // namespace llm::gguf

@@ -1,0 +1,192 @@
+// Llama, Mistral, Qwen2, Qwen3 and Phi-3 in llama.cpp.
+
+#include <cmath>
+#include <utility>
+
+#include "llm/gguf/common_keys.h"
+
+namespace llm::gguf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// `rows`: whether rows of q and k change places.
+std::vector<TensorName> llama_tensors(bool rows, std::vector<TensorName> more = {}) {
+  std::vector<TensorName> names = {
+      {"token_embd", "model.embed_tokens"},
+      {"output_norm", "model.norm"},
+      {"output", "lm_head"},
+      {"blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
+      {"blk.{}.attn_q", "model.layers.{}.self_attn.q_proj",
+       rows ? Change::QueryRows : Change::None},
+      {"blk.{}.attn_k", "model.layers.{}.self_attn.k_proj", rows ? Change::KeyRows : Change::None},
+      {"blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"},
+      {"blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
+      {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
+      {"blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"},
+      {"blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
+      {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"}};
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
+void write_llama(const SourceModel& model, KeyWriter& keys) {
+  refuse_layers_without_rope(model);
+  write_shape(model, keys);
+  write_rope(model, /*has_factors=*/true, keys);
+  write_head_sizes(model, keys);
+  keys.whole("vocab_size", model.shape.vocab_size);
+  keys.whole("rope.dimension_count", model.shape.head_size);
+}
+
+void write_qwen(const SourceModel& model, KeyWriter& keys) {
+  refuse_layers_without_rope(model);
+  write_shape(model, keys);
+  write_rope(model, /*has_factors=*/false, keys);
+  write_head_sizes(model, keys);
+}
+
+void read_llama(const KeyReader& keys, Json& config) {
+  read_shape(keys, config);
+  read_rope(keys, config);
+  config["hidden_act"] = "silu";
+  config["attention_bias"] = false;
+  config["mlp_bias"] = false;
+}
+
+void read_qwen(const KeyReader& keys, Json& config) {
+  read_shape(keys, config);
+  read_rope(keys, config);
+  config["hidden_act"] = "silu";
+  config["use_sliding_window"] = false;
+}
+
+// Long rotary positions: factors for texts within the original context and beyond it, which are
+// tensors, and one for cos and sin, which follows from both contexts.
+void write_long_rope(const SourceModel& model, const Json& rope, std::int64_t original,
+                     KeyWriter& keys) {
+  const double longer =
+      static_cast<double>(model.shape.context_length) / static_cast<double>(original);
+  const double usual =
+      longer <= 1 ? 1 : std::sqrt(1 + std::log(longer) / std::log(static_cast<double>(original)));
+  const double factor = rope.value("attention_factor", usual);
+  if (std::abs(factor - usual) > 1e-6 || std::abs(rope.value("factor", longer) - longer) > 1e-6) {
+    model.refuse(
+        "rope_type \"longrope\" with \"factor\" or \"attention_factor\" other than what "
+        "follows from both contexts");
+  }
+  keys.number("rope.scaling.attn_factor", usual);
+}
+
+void write_phi3(const SourceModel& model, KeyWriter& keys) {
+  const Json rope = rope_object(model.config);
+  const std::string type = rope.value("rope_type", rope.value("type", "default"));
+  const bool is_long = is_long_rope(rope);
+  if (type != "default" && !is_long) {
+    model.refuse("rope_type \"" + type + "\" in a model of type \"phi3\"");
+  }
+  const Json window = model.config.value("sliding_window", Json());
+  if (!window.is_null() && window < model.shape.context_length) {
+    model.refuse("\"sliding_window\" " + window.dump() +
+                 " below \"max_position_embeddings\" in a model of type \"phi3\"");
+  }
+  const auto original = model.config.value(
+      "original_max_position_embeddings",
+      rope.value("original_max_position_embeddings", model.shape.context_length));
+  const double part =
+      rope.value("partial_rotary_factor", model.config.value("partial_rotary_factor", 1.0));
+  write_shape(model, keys);
+  keys.whole("rope.scaling.original_context_length", original);
+  keys.whole("rope.dimension_count",
+             static_cast<std::int64_t>(part * static_cast<double>(model.shape.head_size)));
+  keys.number("rope.freq_base",
+              rope.value("rope_theta", model.config.value("rope_theta", 10'000.0)));
+  if (is_long) {
+    write_long_rope(model, rope, original, keys);
+  }
+}
+
+void read_phi3(const KeyReader& keys, Json& config) {
+  read_shape(keys, config);
+  const std::int64_t head_size = config.at("head_dim");
+  const std::int64_t turned = keys.whole("rope.dimension_count", head_size);
+  if (turned != head_size) {
+    config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head_size);
+  }
+  if (const auto type = keys.text("rope.scaling.type"); type && *type != "none") {
+    keys.refuse("rope.scaling.type", "is \"" + *type + "\", which is not read with phi3");
+  }
+  config["rope_theta"] = keys.number("rope.freq_base", 10'000);
+  config["rope_scaling"] = nullptr;
+  // llama.cpp has the key, and attends to the whole text.
+  config["sliding_window"] = nullptr;
+  config.erase("head_dim");
+  config["original_max_position_embeddings"] =
+      keys.whole("rope.scaling.original_context_length", keys.whole("context_length"));
+  config["hidden_act"] = "silu";
+}
+
+}  // namespace
+
+const Architecture& llama_architecture();  // architecture.cpp names them
+const Architecture& qwen2_architecture();
+const Architecture& qwen3_architecture();
+const Architecture& phi3_architecture();
+
+const Architecture& llama_architecture() {
+  static const Architecture llama = {.name = "llama",
+                                     .model_types = {"llama", "mistral"},
+                                     .model_class = "LlamaForCausalLM",
+                                     .tensors = llama_tensors(/*rows=*/true),
+                                     .keys = shape_keys(),
+                                     .write_keys = &write_llama,
+                                     .read_keys = &read_llama};
+  return llama;
+}
+
+const Architecture& qwen2_architecture() {
+  static const Architecture qwen2 = {.name = "qwen2",
+                                     .model_types = {"qwen2"},
+                                     .model_class = "Qwen2ForCausalLM",
+                                     .tensors = llama_tensors(/*rows=*/false),
+                                     .keys = shape_keys(),
+                                     .write_keys = &write_qwen,
+                                     .read_keys = &read_qwen};
+  return qwen2;
+}
+
+const Architecture& qwen3_architecture() {
+  static const Architecture qwen3 = {
+      .name = "qwen3",
+      .model_types = {"qwen3"},
+      .model_class = "Qwen3ForCausalLM",
+      .tensors = llama_tensors(/*rows=*/false,
+                               {{"blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"},
+                                {"blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"}}),
+      .keys = shape_keys(),
+      .write_keys = &write_qwen,
+      .read_keys = &read_qwen};
+  return qwen3;
+}
+
+const Architecture& phi3_architecture() {
+  static const Architecture phi3 = {
+      .name = "phi3",
+      .model_types = {"phi3"},
+      .model_class = "Phi3ForCausalLM",
+      .tensors = {{"token_embd", "model.embed_tokens"},
+                  {"output_norm", "model.norm"},
+                  {"output", "lm_head"},
+                  {"blk.{}.attn_norm", "model.layers.{}.input_layernorm"},
+                  {"blk.{}.attn_qkv", "model.layers.{}.self_attn.qkv_proj"},
+                  {"blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"},
+                  {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
+                  {"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},
+                  {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"}},
+      .keys = shape_keys({"attention.sliding_window"}),
+      .write_keys = &write_phi3,
+      .read_keys = &read_phi3};
+  return phi3;
+}
+
+}  // namespace llm::gguf
