@@ -84,6 +84,27 @@ TEST_P(Family, DecodesWhatItComputes) {
   }
 }
 
+TEST_P(Family, ComputesTextsSideBySideAsEachAlone) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const std::string folder = *sherd::test::extra_data("families") / GetParam();
+  auto model = build_model(read_model_folder_config(folder));
+  load_weights(*model, sherd::SafetensorsFolder(folder));
+  const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
+  const at::Tensor ids = golden.read(*golden.find("input_ids")).flatten();
+  const sherd::ops::Documents documents({0, 40, 43, ids.size(0)});
+  const at::Tensor packed = model->logits(ids, documents).detach();
+  double loss = 0;
+  for (int64_t d = 0; d < documents.count(); ++d) {
+    const at::Tensor text = ids.slice(0, documents.begin(d), documents.end(d));
+    const sherd::ops::Documents alone({0, documents.length(d)});
+    const at::Tensor logits = model->logits(text, alone).detach();
+    const at::Tensor part = packed.slice(0, documents.begin(d), documents.end(d));
+    EXPECT_LE((part - logits).abs().max().item<double>(), 5e-5) << d;
+    loss += model->loss_sum(text, text, alone).item<double>();
+  }
+  EXPECT_NEAR(model->loss_sum(ids, ids, documents).item<double>() / loss, 1, 1e-6);
+}
+
 // The golden says how far transformers' own logits in bf16 are from those in fp32.
 TEST_P(Family, ComputesInBf16AsNearAsTransformersDoes) {
   SHERD_NEEDS_EXTRA_DATA("families");
