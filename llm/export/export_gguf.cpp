@@ -99,6 +99,7 @@ GgufSource source_of_folder(const std::string& folder,
                             const std::vector<std::string>& ignored_fields) {
   GgufSource found;
   found.place = found.folder = folder;
+  static_cast<void>(io::copied_bytes(folder));  // links that lead out of it
   found.config = io::read_model_folder_config(folder, {ignored_fields, families::IgnoreBy::Flag});
   auto model = sherd::on_meta([&] { return io::build_model(found.config); });
   found.parameters = io::export_specs(*model, c10::kFloat);

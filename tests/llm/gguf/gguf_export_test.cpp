@@ -185,6 +185,11 @@ TEST(GgufExport, RefusesWhatLlamaCppHasNot) {
       "\"attention_factor\" 1.5, where 1.06931 follows from \"factor\"");
   expect_not_written(tokenizer({{"normalizer", {{"type", "Lowercase"}, {"normalizers", nullptr}}}}),
                      "tokenizer.json: \"normalizer\" {");
+  expect_not_written(
+      [](const std::string& folder) {
+        fs::create_symlink("/etc/passwd", folder + "/chat_template.jinja");
+      },
+      "chat_template.jinja: links to /etc/passwd");
   expect_not_written(tokenizer({{"model", {{"type", "WordPiece"}}}}),
                      "\"model\" is no BPE with \"vocab\" and \"merges\": llama.cpp has no such");
   expect_not_written(tokenizer({{"model", {{"byte_fallback", false}}}, {"normalizer", nullptr}}),
