@@ -72,6 +72,22 @@ TEST_P(Family, ComputesWhatTransformersRecorded) {
   expect_small(check::compare_with_golden(older / "model", golden, 1));
 }
 
+// Tools write files with the fields of transformers 4 and 5, in either order.
+TEST_P(Family, ReadsBothSpellingsAtOnce) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const fs::path source = *sherd::test::extra_data("families") / GetParam();
+  const Json newer = Json::parse(read_all(source / "config.json"));
+  const Json older = Json::parse(read_all(source / "config.old.json"));
+  for (const auto& [first, second] : {std::pair(newer, older), std::pair(older, newer)}) {
+    Json both = first;
+    both.update(second);
+    const TemporaryFolder folder;
+    fs::copy(source / "model.safetensors", folder / "model.safetensors");
+    write_all(folder / "config.json", both.dump());
+    expect_small(check::compare_with_golden(folder.path(), source / "golden.safetensors", 1));
+  }
+}
+
 TEST_P(Family, DecodesWhatItComputes) {
   SHERD_NEEDS_EXTRA_DATA("families");
   const std::string folder = *sherd::test::extra_data("families") / GetParam();
