@@ -99,6 +99,15 @@ void refuse_layers_without_rope(const SourceModel& model) {
   }
 }
 
+void refuse_windows(const SourceModel& model) {
+  const model::DecoderConfig& shape = model.shape;
+  if (!shape.layers_with_window.empty() && shape.window < shape.context_length) {
+    model.refuse(fmt::format(
+        "\"sliding_window\" {} below \"max_position_embeddings\" {} in a model of type \"{}\"",
+        shape.window, shape.context_length, model.model_type));
+  }
+}
+
 void read_shape(const KeyReader& keys, nlohmann::ordered_json& config) {
   const std::int64_t heads = keys.whole("attention.head_count");
   const std::int64_t width = keys.whole("embedding_length");

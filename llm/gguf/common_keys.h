@@ -31,5 +31,7 @@ void read_rope(const KeyReader& keys, nlohmann::ordered_json& config);
 
 /// Refuses models of which some layers have no rotary positions.
 void refuse_layers_without_rope(const SourceModel& model);
+/// Refuses models of which some layers see a window, where texts may be longer than it.
+void refuse_windows(const SourceModel& model);
 
 }  // namespace llm::gguf

@@ -32,6 +32,7 @@ std::vector<TensorName> llama_tensors(bool rows, std::vector<TensorName> more = 
 
 void write_llama(const SourceModel& model, KeyWriter& keys) {
   refuse_layers_without_rope(model);
+  refuse_windows(model);
   write_shape(model, keys);
   write_rope(model, /*has_factors=*/true, keys);
   write_head_sizes(model, keys);
@@ -41,6 +42,7 @@ void write_llama(const SourceModel& model, KeyWriter& keys) {
 
 void write_qwen(const SourceModel& model, KeyWriter& keys) {
   refuse_layers_without_rope(model);
+  refuse_windows(model);
   write_shape(model, keys);
   write_rope(model, /*has_factors=*/false, keys);
   write_head_sizes(model, keys);
@@ -85,11 +87,7 @@ void write_phi3(const SourceModel& model, KeyWriter& keys) {
   if (type != "default" && !is_long) {
     model.refuse("rope_type \"" + type + "\" in a model of type \"phi3\"");
   }
-  const Json window = model.config.value("sliding_window", Json());
-  if (!window.is_null() && window < model.shape.context_length) {
-    model.refuse("\"sliding_window\" " + window.dump() +
-                 " below \"max_position_embeddings\" in a model of type \"phi3\"");
-  }
+  refuse_windows(model);
   const auto original = model.config.value(
       "original_max_position_embeddings",
       rope.value("original_max_position_embeddings", model.shape.context_length));

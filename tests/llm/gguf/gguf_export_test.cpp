@@ -177,6 +177,11 @@ TEST(GgufExport, RefusesWhatLlamaCppHasNot) {
                      "models of type \"smollm3\" are not written as GGUF, only llama, mistral, "
                      "qwen2, qwen3");
   expect_not_written(
+      config({{"model_type", "mistral"},
+              {"architectures", {"MistralForCausalLM"}},
+              {"sliding_window", 64}}),
+      "\"sliding_window\" 64 below \"max_position_embeddings\" 512 in a model of type \"mistral\"");
+  expect_not_written(
       config({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}, {"beta_fast", 16}}}}),
       "rope_type \"yarn\" with other values of \"beta_fast\"");
   expect_not_written(
