@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 
 #include "ops/cuda/column_sums.h"
@@ -36,6 +37,23 @@ at::Tensor room_for_statistics(const at::Tensor& input) {
   return at::empty(sizes, input.options().dtype(at::kFloat));
 }
 
+// The weight as kernels read it. In fp32 nothing is rounded before the weight is applied, so the
+// kernel of the other norms serves: with 1 + w where it counts from 1.
+struct AppliedWeight {
+  explicit AppliedWeight(const NormParameters& of) : weight(of.weight) {
+    const bool from_one = of.gain == RmsGain::OnePlus;
+    if (weight.scalar_type() != at::kFloat) {
+      is_wide = of.gain != RmsGain::Rounded;
+      offset = from_one ? 1.0F : 0.0F;
+    } else if (from_one) {
+      weight = at::add(weight, 1);
+    }
+  }
+  at::Tensor weight;
+  bool is_wide = false;
+  float offset = 0;
+};
+
 NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
   const at::Tensor& input = inputs.input;
   if (!serves({input, inputs.residual}, of)) {
@@ -46,9 +64,10 @@ NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
   const bool has_residual = inputs.residual.defined();
   const NormOutput out{has_residual ? at::empty(input.sizes(), input.options()) : input,
                        at::empty(input.sizes(), input.options()), room_for_statistics(input)};
+  const AppliedWeight applied(of);
   const NormRows<void> rows{.input = data(input),
                             .residual = data(inputs.residual),
-                            .weight = data(of.weight),
+                            .weight = data(applied.weight),
                             .bias = data(of.bias),
                             .sum = has_residual ? mutable_data(out.sum) : nullptr,
                             .normalised = mutable_data(out.normalised),
@@ -56,7 +75,8 @@ NormOutput norm(const NormInputs& inputs, const NormParameters& of) {
                             .rows = input.numel() / width,
                             .width = static_cast<int>(width),
                             .epsilon = static_cast<float>(of.epsilon),
-                            .gain = of.gain};
+                            .is_wide = applied.is_wide,
+                            .offset = applied.offset};
   on_device_of(input, [&](StreamHandle stream) {
     launch_norm(dtype_of(input), stream, rows, of.is_layer_norm());
   });
@@ -77,17 +97,19 @@ NormInputGradients norm_backward(const NormGradients& gradients, const at::Tenso
   const at::Tensor grad_input = at::empty(sum.sizes(), sum.options());
   const at::Tensor weight_parts = room_for_parts(wanted.weight, parts, width, sum);
   const at::Tensor bias_parts = room_for_parts(wanted.bias && !is_wide, parts, width, sum);
+  const AppliedWeight applied(of);
   const NormBackwardRows<void> arguments{.grad = data(gradients.normalised),
                                          .grad_sum = data(gradients.sum),
                                          .sum = data(sum),
-                                         .weight = data(of.weight),
+                                         .weight = data(applied.weight),
                                          .statistics = statistics.const_data_ptr<float>(),
                                          .grad_input = mutable_data(grad_input),
                                          .weight_parts = mutable_data<float>(weight_parts),
                                          .bias_parts = mutable_data<float>(bias_parts),
                                          .rows = rows,
                                          .width = static_cast<int>(width),
-                                         .gain = of.gain};
+                                         .is_wide = applied.is_wide,
+                                         .offset = applied.offset};
   on_device_of(sum, [&](StreamHandle stream) {
     launch_norm_backward(dtype, stream, arguments, of.is_layer_norm());
   });

@@ -113,6 +113,8 @@ void Canaries::call_all_verbs() {
   call({"generate", at("run"), "--prompt", "Tom", "--max-new-tokens", "2"});
   call({"chat", at("run")}, {}, {65});  // its model has no chat template
   call({"export", "--checkpoint", at("run"), "--out", at("exported")});
+  call({"export", at("run"), "--gguf", at("exported.gguf")});
+  call({"import", at("exported.gguf"), at("imported")});
   call(recipe("plan", "run") + Arguments{"-n", "2", "--json"});
   call(recipe("check", "checked") + Arguments{"--json"}, {}, {0, 1});
   call(recipe("sweep", "sweep"));
@@ -148,7 +150,7 @@ void Canaries::expect_nowhere() const {
   }
   for (const char* const name :
        {"run/log.jsonl", "run/config.toml", "run/summary.json", "run/plan.json", "run/tensorboard",
-        "run/wandb", "run/checkpoints", "predictions", "exported", "job.sbatch", "compared.html",
+        "run/wandb", "run/checkpoints", "predictions", "exported", "exported.gguf", "imported", "job.sbatch", "compared.html",
         "preview.html", "copied.toml", "sweep/n1/log.jsonl", "hf/hub"}) {
     EXPECT_TRUE(fs::exists(at(name))) << name;
   }

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "ops/rms_gain.h"
-
 namespace sherd::ops::cuda {
 
 /// Rows of D = `width`, a multiple of Pack<T>::kCount; each pointer a multiple of 16 bytes.
@@ -21,7 +19,8 @@ struct NormRows {
   std::int64_t rows = 0;
   int width = 0;
   float epsilon = 0;
-  RmsGain gain = RmsGain::Rounded;  ///< of RMSNorm
+  bool is_wide = false;  ///< RMSNorm applies its weight in fp32 and rounds once
+  float offset = 0;      ///< what the weight counts from, where it is wide
 };
 
 template <class T>
@@ -36,7 +35,8 @@ struct NormBackwardRows {
   float* bias_parts = nullptr;    ///< the same of the bias
   std::int64_t rows = 0;
   int width = 0;
-  RmsGain gain = RmsGain::Rounded;  ///< of RMSNorm
+  bool is_wide = false;  ///< as NormRows
+  float offset = 0;      ///< as NormRows
 };
 
 /// Rows of `width` values, which begin `stride` values apart, multiples of Pack<T>::kCount both.

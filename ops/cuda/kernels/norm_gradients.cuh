@@ -5,7 +5,6 @@
 #include "gpu/block.cuh"
 #include "ops/cuda/kernels/arguments.h"
 #include "ops/cuda/kernels/column_sums.cuh"
-#include "ops/cuda/kernels/norms.cuh"
 
 namespace sherd::ops::cuda {
 
@@ -44,14 +43,16 @@ struct NormRow {
   }
 };
 
-/// The normalised value as the weight multiplied it in forward, and what multiplied it.
-template <class T, bool kIsLayerNorm>
-GPU_FUNCTION float weighted_value(float normalised, RmsGain gain) {
-  return kIsLayerNorm ? normalised : before_gain<T>(normalised, gain);
+/// The normalised value as the weight multiplied it in forward.
+template <class T, bool kRoundsOnce>
+GPU_FUNCTION float weighted_value(float normalised) {
+  return kRoundsOnce ? normalised : gpu::to_float(gpu::rounded<T>(normalised));
 }
-template <bool kIsLayerNorm>
-GPU_FUNCTION float gradient_factor(float weight, RmsGain gain) {
-  return kIsLayerNorm ? weight : factor_of(weight, gain);
+
+/// What the normalised value is multiplied by.
+template <bool kIsWide, class T>
+GPU_FUNCTION float factor_of(float weight, const NormBackwardRows<T>& of) {
+  return kIsWide ? of.offset + weight : weight;
 }
 
 /// Sums over the threads of a row, kRowWarps warps of the block, for each of them; in the same
@@ -126,7 +127,7 @@ GPU_FUNCTION void store_parts(float* parts, int width, const int (&at)[kRowPacks
 /// rows. Bytes per row: read 2 × D × sizeof(T), 3 × with grad_sum, and 8 for each warp of the row;
 /// write D × sizeof(T). Bytes per block: read D × sizeof(T) for each group; write 4 × D for each of
 /// weight and bias.
-template <class T, int kThreads, int kRowWarps, bool kIsLayerNorm>
+template <class T, int kThreads, int kRowWarps, bool kIsLayerNorm, bool kIsWide = false>
 GPU_KERNEL(kThreads, 512 / kThreads)
 norm_backward(NormBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -158,9 +159,9 @@ norm_backward(NormBackwardRows<T> of) {
       for (int i = 0; i < kCount && row < of.rows && at[pack] < of.width; ++i) {
         const float dy = float_at<T>(now.grad[pack], i);
         const float n = (float_at<T>(now.x[pack], i) - now.mean) * now.inverse;
-        const float g = dy * gradient_factor<kIsLayerNorm>(float_at<T>(weight[pack], i), of.gain);
+        const float g = dy * factor_of<kIsWide>(float_at<T>(weight[pack], i), of);
         sums[0] += g * n;
-        weight_part[pack][i] += dy * weighted_value<T, kIsLayerNorm>(n, of.gain);
+        weight_part[pack][i] += dy * weighted_value < T, kIsLayerNorm || kIsWide > (n);
         if constexpr (kIsLayerNorm) {
           sums[1] += g;
           bias_part[pack][i] += dy;
@@ -177,8 +178,8 @@ norm_backward(NormBackwardRows<T> of) {
         Pack<T> result;
         for (int i = 0; i < kCount; ++i) {
           const float n = (float_at<T>(now.x[pack], i) - now.mean) * now.inverse;
-          const float g = float_at<T>(now.grad[pack], i) *
-                          gradient_factor<kIsLayerNorm>(float_at<T>(weight[pack], i), of.gain);
+          const float g =
+              float_at<T>(now.grad[pack], i) * factor_of<kIsWide>(float_at<T>(weight[pack], i), of);
           result.values[i] = gpu::rounded<T>((g - shift - n * projection) * now.inverse +
                                              float_at<T>(grad_sum[pack], i));
         }
@@ -198,7 +199,7 @@ norm_backward(NormBackwardRows<T> of) {
 /// The input's gradient of rows that no block holds in registers: a block reads a row twice, the
 /// second time from the caches. Bytes per row: read 4 × D × sizeof(T), 5 × with grad_sum, 2 × for
 /// the weight, and 8 for each warp; write D × sizeof(T).
-template <class T, int kThreads, bool kIsLayerNorm>
+template <class T, int kThreads, bool kIsLayerNorm, bool kIsWide = false>
 GPU_KERNEL(kThreads)
 norm_input_gradient(NormBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -214,8 +215,8 @@ norm_input_gradient(NormBackwardRows<T> of) {
       float g[kCount];
       for (int i = 0; i < kCount; ++i) {
         n[i] = (gpu::to_float(x.values[i]) - mean) * inverse;
-        g[i] = gpu::to_float(grad.values[i]) *
-               gradient_factor<kIsLayerNorm>(gpu::to_float(weight.values[i]), of.gain);
+        g[i] =
+            gpu::to_float(grad.values[i]) * factor_of<kIsWide>(gpu::to_float(weight.values[i]), of);
       }
       use(at, n, g);
     }
@@ -246,7 +247,7 @@ norm_input_gradient(NormBackwardRows<T> of) {
 
 /// weight_parts [parts, D] of such rows, parts and blocks as sum_columns() has them. Bytes: read 2
 /// × rows × (D × sizeof(T) + D ÷ Pack<T>::kCount × 4); write 4 × parts × D.
-template <class T, int kThreads, bool kIsLayerNorm>
+template <class T, int kThreads, bool kIsLayerNorm, bool kIsWide = false>
 GPU_KERNEL(kThreads)
 norm_weight_gradient(NormBackwardRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -262,11 +263,11 @@ norm_weight_gradient(NormBackwardRows<T> of) {
                 gpu::load_value(of.statistics + row),
                 gpu::load_value(of.statistics + of.rows + row)};
   };
-  const auto values = [of](const Read& from, std::int64_t /*row*/, std::int64_t /*column*/,
-                           float(&to)[kCount]) {
+  const auto values = [](const Read& from, std::int64_t /*row*/, std::int64_t /*column*/,
+                         float(&to)[kCount]) {
     for (int i = 0; i < kCount; ++i) {
       const float n = (float_at<T>(from.x, i) - from.mean) * from.inverse;
-      to[i] = float_at<T>(from.grad, i) * weighted_value<T, kIsLayerNorm>(n, of.gain);
+      to[i] = float_at<T>(from.grad, i) * weighted_value < T, kIsLayerNorm || kIsWide > (n);
     }
   };
   sum_columns<kThreads, kCount, 4>(of.weight_parts, of.rows, of.width, read, values);

@@ -9,19 +9,10 @@ namespace sherd::ops::cuda {
 
 using namespace gpu;  // NOLINT(google-build-using-namespace)
 
-/// What RMSNorm's weight multiplies, of the normalised value.
-template <class T>
-GPU_FUNCTION float before_gain(float normalised, RmsGain gain) {
-  return gain == RmsGain::Rounded ? gpu::to_float(gpu::rounded<T>(normalised)) : normalised;
-}
-/// What the normalised value is multiplied by.
-GPU_FUNCTION float factor_of(float weight, RmsGain gain) {
-  return gain == RmsGain::OnePlus ? 1.0F + weight : weight;
-}
-
 /// Bytes per row: 4 × D × sizeof(T) with a residual (two read, two written), 2 × without; weight
 /// and bias, which the caches hold; 8 written.
-template <class T, int kThreads, int kPacks, bool kIsLayerNorm>
+/// `kIsWide`: RMSNorm with its weight in fp32.
+template <class T, int kThreads, int kPacks, bool kIsLayerNorm, bool kIsWide = false>
 GPU_KERNEL(kThreads)
 norm(NormRows<T> of) {
   constexpr int kCount = Pack<T>::kCount;
@@ -75,11 +66,16 @@ norm(NormRows<T> of) {
           result.values[i] =
               gpu::rounded<T>(n * gpu::to_float(weight.values[i]) + gpu::to_float(bias.values[i]));
         }
-      } else {
+      } else if (kIsWide) {
         for (int i = 0; i < kCount; ++i) {
-          const float factor = factor_of(gpu::to_float(weight.values[i]), of.gain);
-          result.values[i] =
-              gpu::rounded<T>(before_gain<T>(x[pack][i] * inverse, of.gain) * factor);
+          const float factor = of.offset + gpu::to_float(weight.values[i]);
+          result.values[i] = gpu::rounded<T>(x[pack][i] * inverse * factor);
+        }
+      } else {
+        for (int i = 0; i < kCount;
+             ++i) {  // rounded before the weight, as Hugging Face's Llama does
+          const float n = gpu::to_float(gpu::rounded<T>(x[pack][i] * inverse));
+          result.values[i] = gpu::rounded<T>(n * gpu::to_float(weight.values[i]));
         }
       }
       store_pack(of.normalised + row * of.width + at, result);

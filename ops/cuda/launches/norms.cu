@@ -19,7 +19,8 @@ NormRows<T> typed(const NormRows<void>& of) {
           of.rows,
           of.width,
           of.epsilon,
-          of.gain};
+          of.is_wide,
+          of.offset};
 }
 template <class T>
 NormBackwardRows<T> typed(const NormBackwardRows<void>& of) {
@@ -33,7 +34,8 @@ NormBackwardRows<T> typed(const NormBackwardRows<void>& of) {
           of.bias_parts,
           of.rows,
           of.width,
-          of.gain};
+          of.is_wide,
+          of.offset};
 }
 
 template <int kValue>
@@ -74,17 +76,23 @@ void with_row_warps(int warps, const F& f) {
   }
 }
 
+// Whether there is anything to round before the weight is applied.
+template <class T>
+inline constexpr bool kRounds = sizeof(T) < sizeof(float);
+
 template <class T>
 void launch_wide_backward(Dtype dtype, gpu::Stream stream, const NormBackwardRows<T>& of,
                           bool is_layer_norm) {
   gpu::launch<kThreads>("norm_input_gradient", stream, of.rows,
                         is_layer_norm ? &norm_input_gradient<T, kThreads, true>
+                        : of.is_wide  ? &norm_input_gradient<T, kThreads, false, kRounds<T>>
                                       : &norm_input_gradient<T, kThreads, false>,
                         of);
   if (of.weight_parts != nullptr) {
     gpu::launch<kThreads>("norm_weight_gradient", stream,
                           sum_blocks(dtype, norm_parts(dtype, of.rows, of.width), of.width),
                           is_layer_norm ? &norm_weight_gradient<T, kThreads, true>
+                          : of.is_wide  ? &norm_weight_gradient<T, kThreads, false, kRounds<T>>
                                         : &norm_weight_gradient<T, kThreads, false>,
                           of);
   }
@@ -97,8 +105,9 @@ void launch_norm(Dtype dtype, StreamHandle stream, const NormRows<void>& of, boo
     using T = decltype(type);
     with_row_in_registers<T>(of.width, [&](auto threads, auto packs) {
       constexpr int kBlock = decltype(threads)::value, kPacks = decltype(packs)::value;
-      const auto kernel =
-          is_layer_norm ? &norm<T, kBlock, kPacks, true> : &norm<T, kBlock, kPacks, false>;
+      const auto kernel = is_layer_norm ? &norm<T, kBlock, kPacks, true>
+                          : of.is_wide  ? &norm<T, kBlock, kPacks, false, kRounds<T>>
+                                        : &norm<T, kBlock, kPacks, false>;
       gpu::launch<kBlock>("norm", stream_of(stream), of.rows, kernel, typed<T>(of));
     });
   });
@@ -116,6 +125,7 @@ void launch_norm_backward(Dtype dtype, StreamHandle stream, const NormBackwardRo
     with_row_warps(row_warps, [&](auto threads, auto warps) {
       constexpr int kBlock = decltype(threads)::value, kWarps = decltype(warps)::value;
       const auto kernel = is_layer_norm ? &norm_backward<T, kBlock, kWarps, true>
+                          : of.is_wide  ? &norm_backward<T, kBlock, kWarps, false, kRounds<T>>
                                         : &norm_backward<T, kBlock, kWarps, false>;
       gpu::launch<kBlock>("norm_backward", stream_of(stream), norm_parts(dtype, of.rows, of.width),
                           kernel, typed<T>(of));

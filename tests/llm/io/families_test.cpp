@@ -117,7 +117,7 @@ TEST_P(Family, ComputesTextsSideBySideAsEachAlone) {
   load_weights(*model, sherd::SafetensorsFolder(folder));
   const sherd::SafetensorsFile golden(folder + "/golden.safetensors");
   const at::Tensor ids = golden.read(*golden.find("input_ids")).flatten();
-  const sherd::ops::Documents documents({0, 40, 43, ids.size(0)});
+  const sherd::ops::Documents documents({0, 40, 43, 70, ids.size(0)});
   const at::Tensor packed = model->logits(ids, documents).detach();
   double loss = 0;
   for (int64_t d = 0; d < documents.count(); ++d) {

@@ -217,7 +217,7 @@ TEST(Records, ManyBadOnesAreCountedAndFewKept) {
                {"my.jsonl: 100000 faults", "\n  line 21, ", "and 99980 more"});
   // Beyond the cap nothing is read.
   expect_error([&] { lines(bytes, {.skip = true}); }, ExitCode::BadData,
-               {"101 bad sample is more than data.max_bad_samples = 100",
+               {"101 bad samples are more than data.max_bad_samples = 100",
                 "the rest of the file was not read"});
 }
 

@@ -25,6 +25,8 @@ class NormsWithGain : public testing::Test {
   // The last packs of a row have no thread's full turn.
   explicit NormsWithGain(int64_t of = kNormThreads * kPacks * Pack<T>::kCount - 3 * Pack<T>::kCount)
       : width(of) {}
+  static constexpr float kOffset = kGain == RmsGain::OnePlus ? 1 : 0;
+  static constexpr bool kIsWide = kGain != RmsGain::Rounded;
   const int64_t width;
   const at::Tensor input = random<T>({kRows, width}, 1);
   const at::Tensor residual = random<T>({kRows, width}, 2);
@@ -47,7 +49,8 @@ class NormsWithGain : public testing::Test {
             kRows,
             static_cast<int>(width),
             static_cast<float>(kEpsilon),
-            kGain};
+            kGain != RmsGain::Rounded,
+            kOffset};
   }
   [[nodiscard]] static NormParameters parameters(const at::Tensor& weight, const at::Tensor& bias) {
     return {weight.to(at::kDouble), bias.defined() ? bias.to(at::kDouble) : bias, kEpsilon, kGain};
@@ -61,7 +64,9 @@ class NormsWithGain : public testing::Test {
     }
     auto met = play(
         kRows, kNormThreads,
-        [this, has_residual] { norm<T, kNormThreads, kPacks, kIsLayerNorm>(rows(has_residual)); },
+        [this, has_residual] {
+          norm<T, kNormThreads, kPacks, kIsLayerNorm, kIsWide>(rows(has_residual));
+        },
         outputs);
     const at::Tensor of = has_residual ? (input + residual) : input;  // rounded to T, as the sum is
     const NormOutput expected = reference().norm(
@@ -99,7 +104,8 @@ class NormsWithGain : public testing::Test {
             data<float>(to.bias_parts),
             kRows,
             static_cast<int>(width),
-            kGain};
+            kGain != RmsGain::Rounded,
+            kOffset};
   }
   template <bool kIsLayerNorm>
   void expect_right(const Back& found, bool has_grad_sum) const {
@@ -123,7 +129,8 @@ class NormsWithGain : public testing::Test {
     const NormBackwardRows<T> of = rows_of(to, has_grad_sum);
     auto met = play(
         kTwoBlocks, kBackThreads,
-        [of] { norm_backward<T, kBackThreads, kRowWarps, kIsLayerNorm>(of); }, to.outputs());
+        [of] { norm_backward<T, kBackThreads, kRowWarps, kIsLayerNorm, kIsWide>(of); },
+        to.outputs());
     expect_right<kIsLayerNorm>(to, has_grad_sum);
     return met;
   }
@@ -134,11 +141,13 @@ class NormsWithGain : public testing::Test {
     check_forward<kIsLayerNorm>(/*has_residual=*/false);
     const Back to = back(kTwoBlocks, /*has_bias_parts=*/false);
     const NormBackwardRows<T> of = rows_of(to, has_grad_sum);
-    play(kRows, kNormThreads, [of] { norm_input_gradient<T, kNormThreads, kIsLayerNorm>(of); },
+    play(kRows, kNormThreads,
+         [of] { norm_input_gradient<T, kNormThreads, kIsLayerNorm, kIsWide>(of); },
          {to.grad_input});
     const int64_t tile = kTile<Pack<T>::kCount>;
     play(kTwoBlocks * ((width + tile - 1) / tile), kNormThreads,
-         [of] { norm_weight_gradient<T, kNormThreads, kIsLayerNorm>(of); }, {to.weight_parts});
+         [of] { norm_weight_gradient<T, kNormThreads, kIsLayerNorm, kIsWide>(of); },
+         {to.weight_parts});
     expect_right<kIsLayerNorm>(to, has_grad_sum);
   }
 };

@@ -106,11 +106,15 @@ TEST(Traffic, OfActivations) {
   const Moved moved = moved_by([&](const Backend& backend) {
     static_cast<void>(backend.swiglu(rows, rows));
     static_cast<void>(backend.swiglu_backward_with_product(grad, rows, rows));
+    static_cast<void>(backend.geglu(rows, rows));
+    static_cast<void>(backend.geglu_backward_with_product(grad, rows, rows));
     static_cast<void>(backend.bias_gelu(rows, bias));
     static_cast<void>(backend.bias_gelu_backward(rows, rows, bias, true));
   });
-  expect_moved(moved, "swiglu", {kTrafficNumel, {4, 2}, {}});
-  expect_moved(moved, "swiglu_backward", {kTrafficNumel, {6, 6}, {}});
+  for (const std::string gate : {"swiglu", "geglu"}) {
+    expect_moved(moved, gate, {kTrafficNumel, {4, 2}, {}});
+    expect_moved(moved, gate + "_backward", {kTrafficNumel, {6, 6}, {}});
+  }
   expect_moved(moved, "bias_gelu", {kTrafficNumel, {4, 2}, {}});
   expect_moved(moved, "bias_gelu_backward", {kTrafficNumel, {6, 2}, {0, 4 * kTrafficWidth}});
   const at::Tensor heads = ones({kTrafficRows, 8, 1, 128});
