@@ -150,8 +150,9 @@ void Canaries::expect_nowhere() const {
   }
   for (const char* const name :
        {"run/log.jsonl", "run/config.toml", "run/summary.json", "run/plan.json", "run/tensorboard",
-        "run/wandb", "run/checkpoints", "predictions", "exported", "exported.gguf", "imported", "job.sbatch", "compared.html",
-        "preview.html", "copied.toml", "sweep/n1/log.jsonl", "hf/hub"}) {
+        "run/wandb", "run/checkpoints", "predictions", "exported", "exported.gguf", "imported",
+        "job.sbatch", "compared.html", "preview.html", "copied.toml", "sweep/n1/log.jsonl",
+        "hf/hub"}) {
     EXPECT_TRUE(fs::exists(at(name))) << name;
   }
   EXPECT_GT(files, 40U);
