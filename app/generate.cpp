@@ -106,6 +106,15 @@ class Encoder {
   // A message for people; empty if there was no choice.
   [[nodiscard]] const std::string& remark() const { return remark_; }
 
+  // In tokens: the longest prompt with its answer. Throws as encode().
+  [[nodiscard]] std::int64_t longest_text(const std::vector<GivenPrompt>& prompts,
+                                          std::int64_t max_new_tokens) const {
+    std::int64_t longest = 1;
+    for (const GivenPrompt& prompt : prompts) {
+      longest = std::max(longest, std::ssize(encode(prompt)) + max_new_tokens);
+    }
+    return longest;
+  }
   // Throws Error(BadData), naming the prompt, for one that is empty or too long.
   [[nodiscard]] std::vector<llm::text::TokenId> encode(const GivenPrompt& prompt) const {
     auto ids = chat_ ? chat_->encode_prompt(llm::text::Conversation::of_user(prompt.text))
@@ -273,7 +282,7 @@ int generate(Rank& rank, GenerateFlags flags) {
           "several ranks cannot read prompts from the terminal: give --prompt or --prompts");
     }
   });
-  const auto source = read_on_all_ranks(world, [&] { return find_model(flags.model); });
+  auto source = read_on_all_ranks(world, [&] { return find_model(flags.model); });
   const auto tokenizer =
       read_on_all_ranks(world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
   const auto prompts = read_on_all_ranks(world, [&] { return given_prompts(flags); });
@@ -296,6 +305,10 @@ int generate(Rank& rank, GenerateFlags flags) {
   }
   remark(progress.get(), source.checkpoint.empty() ? "" : "checkpoint " + source.checkpoint);
   remark(progress.get(), encoder.remark());
+  if (!source.run && !flags.asks_at_terminal()) {  // their texts choose the factors of longrope
+    source.max_length = read_on_all_ranks(
+        world, [&] { return encoder.longest_text(prompts, flags.options.max_new_tokens); });
+  }
   remark(progress.get(), llm::setup::rope_remark(shape, source.max_length));
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;

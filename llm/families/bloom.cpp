@@ -30,7 +30,7 @@ void check_inner_width(const JsonFields& fields, const model::DecoderConfig& con
 
 void refuse_what_is_not_implemented(const JsonFields& fields, const model::DecoderConfig& config) {
   refuse_other_computations(fields);
-  refuse_unless(fields, {{"hidden_dropout", 0.0}, {"attention_dropout", 0.0}});
+  fields.note_dropout({"hidden_dropout", "attention_dropout"});
   check_inner_width(fields, config);
   if (config.tied_embedding) {
     // Checkpoints of the base model: its embedding is all that the head needs.

@@ -22,10 +22,8 @@ namespace {
 
 void refuse_other_gpt2(const JsonFields& fields) {
   refuse_other_computations(fields);
+  fields.note_dropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"});
   refuse_unless(fields, {{"activation_function", "gelu_new"},
-                         {"attn_pdrop", 0.0},
-                         {"embd_pdrop", 0.0},
-                         {"resid_pdrop", 0.0},
                          {"scale_attn_weights", true},
                          {"scale_attn_by_inverse_layer_idx", false},
                          {"reorder_and_upcast_attn", false}});

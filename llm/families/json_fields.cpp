@@ -31,6 +31,22 @@ const Json* JsonFields::find(const char* name) const {
   return field == object_.end() || field->is_null() ? nullptr : &*field;
 }
 
+void JsonFields::note_dropout(std::initializer_list<const char*> names) const {
+  for (const char* name : names) {
+    const Json* value = find(name);
+    if (value == nullptr) {
+      continue;
+    }
+    const double share = value->is_number() ? value->get<double>() : -1;
+    if (!(share >= 0 && share < 1)) {
+      fail(name, "must be a number from 0 to below 1, found " + value->dump());
+    }
+    if (share > 0) {
+      dropout_ += fmt::format("{}\"{}\" {}", dropout_.empty() ? "" : ", ", name, share);
+    }
+  }
+}
+
 void JsonFields::refuse_unknown(std::span<const char* const> harmless, IgnoreBy ignore_by) const {
   for (const auto& [name, value] : object_.items()) {
     const bool says_nothing = value.is_null() || value == false || value == "" ||

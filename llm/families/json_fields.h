@@ -44,6 +44,11 @@ class JsonFields {
   [[nodiscard]] bool flag(const char* name, bool fallback) const;
   [[nodiscard]] std::optional<std::string> text(const char* name) const;
 
+  /// Probabilities of dropout, in [0, 1): nothing is dropped here, so those above 0 are noted.
+  void note_dropout(std::initializer_list<const char*> names) const;
+  /// "\"attn_pdrop\" 0.1, …" of those noted; empty if there are none.
+  [[nodiscard]] const std::string& dropout() const { return dropout_; }
+
   /// Refuses every field that was never looked for, unless it holds null, false or nothing at all
   /// ("", [], {}), or is one of `harmless`: it might change what the model computes.
   void refuse_unknown(std::span<const char* const> harmless, IgnoreBy ignore_by) const;
@@ -60,6 +65,7 @@ class JsonFields {
   std::string place_;
   std::string prefix_;
   mutable std::set<std::string> known_;
+  mutable std::string dropout_;
 };
 
 }  // namespace llm::families

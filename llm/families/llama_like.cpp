@@ -108,9 +108,9 @@ void refuse_other_layers(const JsonFields& fields, const std::vector<const char*
 void refuse_other_attention(const JsonFields& fields,
                             const std::vector<const char*>& architectures) {
   refuse_other_computations(fields);
+  fields.note_dropout({"attention_dropout"});
   refuse_unless(fields, {{"attention_bias", false},
                          {"mlp_bias", false},
-                         {"attention_dropout", 0.0},
                          {"rope_interleaved", false},
                          {"qk_norm", false},
                          {"use_qk_norm", false}});

@@ -12,7 +12,8 @@ namespace {
 
 model::DecoderConfig parse_phi3(const JsonFields& fields) {
   refuse_other_layers(fields, {"Phi3ForCausalLM"});
-  refuse_unless(fields, {{"embd_pdrop", 0.0}, {"resid_pdrop", 0.0}});
+  fields.note_dropout({"embd_pdrop", "resid_pdrop"});
+  refuse_unless(fields, {{"full_attn_mod", 1}, {"interpolate_factor", 1}, {"lm_head_bias", false}});
   // At the top level the original context is there to be read, whatever the kind of positions.
   const int64_t original =
       fields.count("original_max_position_embeddings", JsonFields::kMostUnits, /*fallback=*/4'096);

@@ -204,6 +204,7 @@ void copy_config_and_tokenizer(const std::string& source_folder, const std::stri
     sherd::files::write_file(out_folder + "/" + name,
                              sherd::files::read_file(source_folder + "/" + name, kMaxCopiedBytes));
   }
+  config.erase("auto_map");  // the code that it names is not copied
   const bool new_spelling = config.contains("dtype");
   if (new_spelling) {
     config["dtype"] = name_of_dtype(dtype);

@@ -34,6 +34,7 @@ constexpr std::array<std::pair<const char*, c10::ScalarType>, 4> kDtypes = {
 constexpr const char* kHarmless[] = {"_attn_implementation",
                                      "_attn_implementation_autoset",
                                      "_commit_hash",
+                                     "_num_labels",
                                      "_name_or_path",
                                      "attn_implementation",
                                      "begin_suppress_tokens",
@@ -174,6 +175,7 @@ HfConfig read_hf_config(const std::string& path, const IgnoredFields& ignored) {
   std::vector<const char*> harmless(std::begin(kHarmless), std::end(kHarmless));
   harmless.insert(harmless.end(), family.harmless_fields.begin(), family.harmless_fields.end());
   fields.refuse_unknown(harmless, ignored.by);
+  config.dropout = fields.dropout();
   return config;
 }
 

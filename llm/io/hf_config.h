@@ -21,6 +21,8 @@ struct HfConfig {
   model::DecoderConfig shape;
   /// `torch_dtype` or `dtype`: of the weights on disk.
   std::optional<c10::ScalarType> dtype;
+  /// Dropout that the file asks for, which no run applies: JsonFields::dropout().
+  std::string dropout = "";
 };
 
 /// Fields of a config.json that are read as if they were not there.

@@ -89,6 +89,9 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
   auto shape = setup::read_on_all_ranks(
       world, [&] { return setup::model_shape(folder, {resolved.model.ignore_fields}); });
   say(model_line(resolved, shape));
+  if (const std::string& dropout = shape.config.dropout; !dropout.empty()) {
+    say(fmt::format("config.json asks for dropout ({}); Sherd trains without it", dropout));
+  }
   if (const auto remark = setup::rope_remark(shape, resolved.data.max_length.value_or(0));
       !remark.empty()) {
     say(remark);

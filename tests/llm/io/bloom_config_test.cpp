@@ -87,8 +87,10 @@ TEST_F(BloomConfigTest, RefusesAFieldThatIsNotKnown) {
 }
 
 TEST_F(BloomConfigTest, RefusesByNameWhatIsNotImplemented) {
-  refuses({{"hidden_dropout", 0.1}}, "\"hidden_dropout\" 0.1 is not implemented, only 0.0");
-  refuses({{"attention_dropout", 0.1}}, "\"attention_dropout\" 0.1 is not implemented, only 0.0");
+  refuses({{"hidden_dropout", 1.5}},
+          "\"hidden_dropout\" must be a number from 0 to below 1, found 1.5");
+  refuses({{"attention_dropout", "no"}},
+          "\"attention_dropout\" must be a number from 0 to below 1, found \"no\"");
   refuses({{"n_inner", 100}},
           "\"n_inner\" 100 is not implemented, only null or 256, four times the width");
   refuses({{"architectures", {"BloomForTokenClassification"}}},

@@ -216,6 +216,33 @@ void expect_refusal(const char* name, const Json& changes, const std::string& me
                sherd::ExitCode::BadData, message);
 }
 
+// Fields that published files have and the tiny models here have not.
+TEST(Families, ReadWhatPublishedFilesAdd) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const auto read_with = [](const char* name, const Json& changes) {
+    const fs::path folder = *sherd::test::extra_data("families") / name;
+    Json config = Json::parse(read_all(folder / "config.old.json"));
+    config.merge_patch(changes);
+    const TemporaryFolder changed;
+    write_all(changed / "config.json", config.dump());
+    return read_hf_config(changed / "config.json");
+  };
+  EXPECT_EQ(
+      read_with("gpt2", {{"attn_pdrop", 0.1}, {"embd_pdrop", 0.1}, {"_num_labels", 1}}).dropout,
+      "\"attn_pdrop\" 0.1, \"embd_pdrop\" 0.1");
+  EXPECT_EQ(read_with("granite", {{"attention_dropout", 0.1}}).dropout,
+            "\"attention_dropout\" 0.1");
+  EXPECT_EQ(read_with("phi3", {{"auto_map",
+                                {{"AutoConfig", "configuration_phi3.Phi3Config"},
+                                 {"AutoModelForCausalLM", "modeling_phi3.Phi3ForCausalLM"}}},
+                               {"full_attn_mod", 1},
+                               {"interpolate_factor", 1},
+                               {"lm_head_bias", false}})
+                .dropout,
+            "");
+  expect_refusal("phi3", {{"full_attn_mod", 2}}, "\"full_attn_mod\" 2 is not implemented, only 1");
+}
+
 TEST(Families, AreRefusedWithOneFieldThatChangesTheComputation) {
   SHERD_NEEDS_EXTRA_DATA("families");
   expect_refusal(
@@ -261,7 +288,6 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
   expect_refusal("granite", {{"residual_multiplier", "half"}},
                  "\"residual_multiplier\" must be a number above 0");
   expect_refusal("granite", {{"num_local_experts", 4}}, "\"num_local_experts\" 4");
-  expect_refusal("phi3", {{"resid_pdrop", 0.1}}, "\"resid_pdrop\" 0.1 is not implemented");
   expect_refusal("phi3", {{"sliding_window", nullptr}, {"partial_rotary_factor", 1.5}},
                  "1.5 makes 24 of a head's 16 dimensions");
   expect_refusal("phi3", {{"sliding_window", nullptr}, {"partial_rotary_factor", 0.2}},
@@ -276,7 +302,8 @@ TEST(Families, WithPartsOfTheirOwnAreRefusedWithAWrongOne) {
                  "\"rope_scaling.short_factor\" must be a list of numbers");
   expect_refusal("gpt2", {{"activation_function", "gelu"}},
                  "\"activation_function\" \"gelu\" is not implemented, only \"gelu_new\"");
-  expect_refusal("gpt2", {{"attn_pdrop", 0.1}}, "\"attn_pdrop\" 0.1 is not implemented, only 0.0");
+  expect_refusal("gpt2", {{"attn_pdrop", 1}},
+                 "\"attn_pdrop\" must be a number from 0 to below 1, found 1");
   expect_refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}},
                  "\"scale_attn_by_inverse_layer_idx\" true is not");
   expect_refusal("gpt2", {{"n_head", 4}}, "\"n_head\" 4 does not divide \"n_embd\" 54");

@@ -133,17 +133,17 @@ TEST_F(HfConfigTest, RefusesAFieldThatIsNotKnownUnlessItIsToBeIgnored) {
   const HfConfig config = [&] {
     expect_error(
         [&] {
-          read({{"query_rescaling", 2}, {"attention_dropout", 0.1}});
+          read({{"query_rescaling", 2}, {"attention_bias", true}});
         },
         sherd::ExitCode::BadData, path() + ": ");
-    return read_hf_config(path(), {{"query_rescaling", "attention_dropout", "not_there"}});
+    return read_hf_config(path(), {{"query_rescaling", "attention_bias", "not_there"}});
   }();
   EXPECT_EQ(config.shape.hidden_size, 64);
   expect_error([&] { (void)read_hf_config(path(), {{"query_rescaling"}}); },
-               sherd::ExitCode::BadData, path() + ": \"attention_dropout\" 0.1 is not implemented");
+               sherd::ExitCode::BadData, path() + ": \"attention_bias\" true is not implemented");
   expect_error(
       [&] {
-        (void)read_hf_config(path(), {{"query_rescaling", "attention_dropout", "hidden_size"}});
+        (void)read_hf_config(path(), {{"query_rescaling", "attention_bias", "hidden_size"}});
       },
       sherd::ExitCode::BadData, path() + ": \"hidden_size\" is missing");
 }
@@ -198,7 +198,11 @@ TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
   refuses({{"mlp_bias", true}}, "\"mlp_bias\" true is not implemented, only false");
   refuses({{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not implemented, only null");
   refuses({{"hidden_act", "gelu"}}, "\"hidden_act\" \"gelu\" is not implemented, only \"silu\"");
-  refuses({{"attention_dropout", 0.1}}, "\"attention_dropout\" 0.1 is not implemented, only 0.0");
+  refuses({{"attention_dropout", 1}},
+          "\"attention_dropout\" must be a number from 0 to below 1, found 1");
+  refuses({{"auto_map", {{"AutoModelForCausalLM", "modeling_own.OwnForCausalLM"}}}},
+          "\"auto_map\" {\"AutoModelForCausalLM\":\"modeling_own.OwnForCausalLM\"} names code of "
+          "its own");
   refuses({{"partial_rotary_factor", 0.5}}, "\"partial_rotary_factor\" 0.5 is not implemented");
   refuses({{"quantization_config", {{"bits", 4}}}}, "\"quantization_config\" {\"bits\":4} is not");
   refuses({{"architectures", {"LlamaForSequenceClassification"}}}, "\"architectures\" [\"LlamaFor");
