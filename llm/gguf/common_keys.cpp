@@ -76,6 +76,8 @@ void write_rope(const SourceModel& model, bool has_factors, KeyWriter& keys) {
     write_yarn(model, *yarn, keys);
   } else if (std::holds_alternative<model::Llama3Scaling>(rope.scaling) && !has_factors) {
     model.refuse("rope_type \"llama3\" in a model of type \"" + model.model_type + '"');
+  } else if (std::holds_alternative<model::LongRopeScaling>(rope.scaling)) {
+    model.refuse("rope_type \"longrope\" in a model of type \"" + model.model_type + '"');
   }
 }
 

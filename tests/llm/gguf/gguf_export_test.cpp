@@ -188,6 +188,12 @@ TEST(GgufExport, RefusesWhatLlamaCppHasNot) {
       config(
           {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}, {"attention_factor", 1.5}}}}),
       "\"attention_factor\" 1.5, where 1.06931 follows from \"factor\"");
+  expect_not_written(config({{"rope_scaling",
+                              {{"rope_type", "longrope"},
+                               {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+                               {"long_factor", {1.0, 2.0, 3.0, 4.0}},
+                               {"original_max_position_embeddings", 256}}}}),
+                     "rope_type \"longrope\" in a model of type \"llama\"");
   expect_not_written(tokenizer({{"normalizer", {{"type", "Lowercase"}, {"normalizers", nullptr}}}}),
                      "tokenizer.json: \"normalizer\" {");
   expect_not_written(
