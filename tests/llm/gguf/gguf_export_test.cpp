@@ -211,6 +211,39 @@ TEST(GgufExport, RefusesWhatLlamaCppHasNot) {
                      "\"post_processor\" of type \"BertProcessing\"");
 }
 
+// A Gemma 3 that llama.cpp computes as well, with its config.json changed.
+void write_gemma3_folder(const std::string& to,
+                         const std::function<void(ExportJson& config)>& change) {
+  copy_model(*sherd::test::extra_data("families") / "gemma3", to);
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(kStories + "/" + file, to + "/" + file, fs::copy_options::overwrite_existing);
+  }
+  auto config = ExportJson::parse(read_all(to + "/config.json"));
+  config["query_pre_attn_scalar"] = 20;
+  change(config);
+  write_all(to + "/config.json", config.dump());
+}
+
+TEST(GgufExport, TakesNullAndIgnoredFieldsAsMissing) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  write_gemma3_folder(made / "model", [](ExportJson& config) {
+    config["rope_theta"] = nullptr;
+    config["rope_local_base_freq"] = nullptr;
+    config["rope_parameters"]["sliding_attention"]["rope_theta"] = nullptr;
+    config["final_logit_softcapping"] = 30.0;
+  });
+  exports::GgufOptions options{.model_folder = made / "model", .out = made / "out.gguf"};
+  options.source.ignored_fields = {"final_logit_softcapping"};
+  const GgufFile file(exports::export_gguf(options).file);
+  EXPECT_EQ(file.number("gemma3.rope.freq_base"), 1e6);
+  EXPECT_EQ(file.number("gemma3.rope.freq_base_swa"), 1e4);
+  write_gemma3_folder(made / "unscaled",
+                      [](ExportJson& config) { config["query_pre_attn_scalar"] = nullptr; });
+  expect_error([&] { export_folder_as_gguf(made / "unscaled", made / "no.gguf"); },
+               sherd::ExitCode::BadData, "\"query_pre_attn_scalar\" 256, where llama.cpp takes 20");
+}
+
 // Beyond fp16's largest number.
 TEST(GgufExport, RefusesValuesThatItsTypeCannotHold) {
   const TemporaryFolder made;
