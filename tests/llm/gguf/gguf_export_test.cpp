@@ -244,6 +244,24 @@ TEST(GgufExport, TakesNullAndIgnoredFieldsAsMissing) {
                sherd::ExitCode::BadData, "\"query_pre_attn_scalar\" 256, where llama.cpp takes 20");
 }
 
+TEST(GgufExport, JoinsBothSpellingsOfRope) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  write_gemma3_folder(made / "model", [](ExportJson& config) {
+    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+    config["rope_parameters"]["full_attention"] = {{"rope_theta", 5e5}};
+  });
+  const GgufFile file(export_folder_as_gguf(made / "model", made / "out.gguf").file);
+  EXPECT_EQ(file.text("gemma3.rope.scaling.type"), "linear");
+  EXPECT_EQ(file.number("gemma3.rope.scaling.factor"), 4);
+  EXPECT_EQ(file.number("gemma3.rope.freq_base"), 5e5);
+  write_gemma3_folder(made / "windows", [](ExportJson& config) {
+    config["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  });
+  expect_error([&] { export_folder_as_gguf(made / "windows", made / "no.gguf"); },
+               sherd::ExitCode::BadData, "rope_type \"linear\" in a model of type \"gemma3_text\"");
+}
+
 // Beyond fp16's largest number.
 TEST(GgufExport, RefusesValuesThatItsTypeCannotHold) {
   const TemporaryFolder made;
