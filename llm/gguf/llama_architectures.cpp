@@ -111,7 +111,9 @@ void read_phi3(const KeyReader& keys, Json& config) {
   config["rope_theta"] = keys.number("rope.freq_base", 10'000);
   config["rope_scaling"] = nullptr;
   // llama.cpp has the key, and attends to the whole text.
-  config["sliding_window"] = nullptr;
+  const std::int64_t window =
+      keys.file().whole("phi3.attention.sliding_window").value_or(0);  // 0: none
+  config["sliding_window"] = window == 0 ? Json() : Json(window);
   config.erase("head_dim");
   config["original_max_position_embeddings"] =
       keys.whole("rope.scaling.original_context_length", keys.whole("context_length"));

@@ -9,6 +9,7 @@
 #include "llm/io/hf_config.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/safetensors.h"
+#include "tests/llm/gguf/gguf_bytes.h"
 #include "tests/llm/io/model_folders.h"
 #include "tests/support/test_data.h"
 
@@ -132,6 +133,25 @@ TEST(GgufRoundTrip, OfAModelFolderGivesTheSameBits) {
     expect_same_weights(made / "model", made / "back");
     expect_same_shape(made / "model", made / "back");
     expect_same_words(made / "model", made / "back");
+  }
+}
+
+TEST(GgufRoundTrip, OfAPhi3KeepsTheWindow) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  copy_model(*sherd::test::extra_data("families") / "phi3", made / "model");
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(kStories + "/" + file, made / (std::string("model/") + file));
+  }
+  keep_tokens_with_rows(made / "model");
+  change_json(made / "model/config.json", {{"sliding_window", nullptr}});
+  const std::string whole = export_folder_as_gguf(made / "model", made / "whole.gguf").file;
+  for (const int window : {0, 19}) {
+    const std::string name = std::to_string(window);
+    write_edited(whole, made / (name + ".gguf"),
+                 {"phi3.attention.sliding_window", uint32_value(window)});
+    import_gguf({made / (name + ".gguf"), made / name});
+    EXPECT_EQ(io::read_model_folder_config(made / name).shape.window, window);
   }
 }
 

@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "llm/gguf/gguf_file.h"
-#include "llm/gguf/gguf_writer.h"
 #include "llm/gguf/import_gguf.h"
 #include "llm/io/hf_config.h"
 #include "llm/text/chat_template.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/safetensors.h"
+#include "tests/llm/gguf/gguf_bytes.h"
 #include "tests/llm/io/model_folders.h"
 #include "tests/support/test_data.h"
 
@@ -80,41 +80,6 @@ TEST(ImportedTokenizer, GivesTheSameIds) {
   compare(out / "qwen2", qwen2);
   EXPECT_EQ(text::ChatTemplate::from_folder(out / "qwen2")->source(),
             text::ChatTemplate::from_folder(qwen2)->source());
-}
-
-// The file of the llama with keys changed (removed where the value is not given) and tensors left
-// out or renamed.
-struct Edit {
-  std::string key = {};
-  std::optional<Value> value = std::nullopt;
-  std::string tensor = {};
-  std::string new_name = {};
-};
-
-void write_edited(const std::string& from, const std::string& to, const Edit& edit) {
-  const GgufFile file(from);
-  std::vector<KeyValue> keys;
-  for (const KeyValue& one : file.keys()) {
-    if (one.key != edit.key) {
-      keys.push_back(one);
-    }
-  }
-  if (edit.value) {
-    keys.push_back({edit.key, *edit.value});
-  }
-  std::vector<TensorInfo> tensors;
-  for (TensorInfo tensor : file.tensors()) {
-    if (tensor.name != edit.tensor || !edit.new_name.empty()) {
-      tensor.name = tensor.name == edit.tensor ? edit.new_name : tensor.name;
-      tensors.push_back(tensor);
-    }
-  }
-  GgufWriter writer(to, keys, tensors);
-  for (const TensorInfo& tensor : tensors) {
-    const std::string zeros(tensor.bytes(), '\0');
-    writer.write(tensor.name, zeros.data(), zeros.size());
-  }
-  writer.finish();
 }
 
 void expect_not_imported(const Edit& edit, const std::string& message) {
