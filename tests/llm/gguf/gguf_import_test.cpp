@@ -82,6 +82,22 @@ TEST(ImportedTokenizer, GivesTheSameIds) {
             text::ChatTemplate::from_folder(qwen2)->source());
 }
 
+TEST(ImportedTokenizer, BeginsTextsWhereLlamaCppDoes) {
+  SHERD_NEEDS_EXTRA_DATA("gguf");
+  const TemporaryFolder made;
+  write_edited(data_model("qwen2"), made / "silent.gguf", {"tokenizer.ggml.add_bos_token"});
+  write_edited(made / "silent.gguf", made / "named.gguf",
+               {"tokenizer.ggml.bos_token_id", uint32_value(509)});
+  for (const auto& [pre, begins] :
+       {std::pair("qwen2", false), {"llama-bpe", true}, {"llama-v3", true}, {"tekken", true}}) {
+    const std::string file = made / (std::string(pre) + ".gguf");
+    write_edited(made / "named.gguf", file, {"tokenizer.ggml.pre", text_value(pre)});
+    import_gguf({file, made / pre});
+    const auto ids = text::Tokenizer::from_folder(made / pre).encode("a").ids;
+    EXPECT_EQ(ids.front() == 509, begins) << pre;
+  }
+}
+
 void expect_not_imported(const Edit& edit, const std::string& message) {
   const TemporaryFolder made;
   write_edited(data_model("llama"), made / "edited.gguf", edit);
