@@ -55,6 +55,13 @@ struct Tokens {
       file.refuse(fmt::format("\"tokenizer.ggml.token_type\" has {} items, and there are {} tokens",
                               types.size(), texts.size()));
     }
+    for (const std::int64_t type : types) {
+      if (type < static_cast<std::int64_t>(TokenType::Normal) ||
+          type > static_cast<std::int64_t>(TokenType::Byte)) {
+        file.refuse(
+            fmt::format("\"tokenizer.ggml.token_type\" holds {}, and types are 1 to 6", type));
+      }
+    }
   }
   [[nodiscard]] bool is(std::size_t id, TokenType type) const {
     return types[id] == static_cast<std::int64_t>(type);

@@ -1,5 +1,7 @@
 // From GGUF files to model folders: those of gguf/ in SHERD_TEST_DATA, and wrong ones.
 
+#include <limits>
+
 #include <ATen/TensorOperators.h>
 #include <nlohmann/json.hpp>
 
@@ -98,9 +100,10 @@ TEST(ImportedTokenizer, BeginsTextsWhereLlamaCppDoes) {
   }
 }
 
-void expect_not_imported(const Edit& edit, const std::string& message) {
+void expect_not_imported(const Edit& edit, const std::string& message,
+                         const std::string& model = "llama") {
   const TemporaryFolder made;
-  write_edited(data_model("llama"), made / "edited.gguf", edit);
+  write_edited(data_model(model), made / "edited.gguf", edit);
   expect_error(
       [&] {
         import_gguf({made / "edited.gguf", made / "out"});
@@ -143,6 +146,25 @@ TEST(GgufImportFault, RefusesKeysThatAreWrongOrNotImplemented) {
                       "\"tokenizer.ggml.scores\" has 1 items, and there are 512 tokens");
   expect_not_imported({"tokenizer.ggml.bos_token_id", uint32_value(512)},
                       "\"tokenizer.ggml.bos_token_id\" 512 is no id of the 512 tokens");
+}
+
+TEST(GgufImportFault, RefusesValuesThatMakeNoModel) {
+  SHERD_NEEDS_EXTRA_DATA("gguf");
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kEndless = std::numeric_limits<double>::infinity();
+  expect_not_imported({"llama.rope.freq_base", float32_value(kEndless)},
+                      "the key \"llama.rope.freq_base\" must be a finite number, found inf");
+  expect_not_imported({"llama.attention.layer_norm_rms_epsilon", float32_value(kNone)},
+                      "must be a finite number, found nan");
+  expect_not_imported({"tokenizer.ggml.scores", float32s_value(std::vector<double>(512, kNone))},
+                      "\"tokenizer.ggml.scores\" must hold finite numbers, found nan");
+  for (const int type : {0, 7, -1}) {
+    expect_not_imported(
+        {"tokenizer.ggml.token_type", int32s_value(std::vector<std::int64_t>(512, type))},
+        "\"tokenizer.ggml.token_type\" holds " + std::to_string(type) + ", and types are 1 to 6");
+  }
+  expect_not_imported({"tokenizer.ggml.merges", texts_value({"a never"})},
+                      "edited.gguf: its keys mean a tokenizer.json with ", "qwen2");
 }
 
 TEST(GgufImportFault, RefusesTensorsThatAreMissingOrUnknown) {
