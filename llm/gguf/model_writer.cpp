@@ -133,7 +133,7 @@ ModelPlan plan_model(const SourceModel& model, const std::string& folder,
     plan.tensors.push_back(std::move(tensor));
   }
   add_rope_factors(model, plan);
-  TokenizerKeys tokenizer = tokenizer_keys(folder, model.shape.vocab_size);
+  TokenizerKeys tokenizer = tokenizer_keys(folder, model.shape.vocab_size, name);
   std::move(tokenizer.keys.begin(), tokenizer.keys.end(), std::back_inserter(plan.keys));
   plan.stop_tokens = std::move(tokenizer.stop_tokens);
   return plan;

@@ -1,5 +1,7 @@
 // From model folders to GGUF files and back.
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <nlohmann/json.hpp>
 
@@ -280,6 +282,32 @@ TEST(GgufExport, JoinsBothSpellingsOfRope) {
   });
   expect_error([&] { export_folder_as_gguf(made / "windows", made / "no.gguf"); },
                sherd::ExitCode::BadData, "rope_type \"linear\" in a model of type \"gemma3_text\"");
+}
+
+// Changes the added tokens of a model folder.
+void change_added_tokens(const std::string& folder,
+                         const std::function<void(ExportJson& token)>& change) {
+  auto tokenizer = ExportJson::parse(read_all(folder + "/tokenizer.json"));
+  std::for_each(tokenizer["added_tokens"].begin(), tokenizer["added_tokens"].end(), change);
+  write_all(folder + "/tokenizer.json", tokenizer.dump());
+}
+
+TEST(GgufExport, RefusesTokensThatTakeInWhatStandsBesideThem) {
+  for (const std::string field : {"lstrip", "single_word", "rstrip"}) {
+    expect_not_written(
+        [&](const std::string& folder) {
+          change_added_tokens(folder, [&](ExportJson& token) { token[field] = true; });
+        },
+        "the added token \"<unk>\" has \"" + field + '"');
+  }
+  const TemporaryFolder made;
+  const std::string phi = made / "Phi-3-mini";
+  copy_model(kStories, phi);
+  expect_error([&] { export_folder_as_gguf(phi, made / "no.gguf"); }, sherd::ExitCode::BadData,
+               "the added token \"</s>\" has \"rstrip\" false, which llama.cpp takes from the "
+               "model's name, \"phi-3-mini\": true with \"phi-3\" in it");
+  change_added_tokens(phi, [](ExportJson& token) { token["rstrip"] = token["content"] == "</s>"; });
+  EXPECT_TRUE(fs::exists(export_folder_as_gguf(phi, made / "phi.gguf").file));
 }
 
 // Beyond fp16's largest number.

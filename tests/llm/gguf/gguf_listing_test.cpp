@@ -194,7 +194,7 @@ ModelPlan plan_of_family(const std::string& name, const ListingJson& changes = {
     parameters.push_back({parameter, at::kFloat, files.find(parameter)->entry->shape});
   }
   return plan_model({config.at("model_type"), shape, config, folder + "/config.json"},
-                    io::kData + "stories260k-hf", parameters, FileKind::F16, name);
+                    io::kData + "stories260k-hf", parameters, FileKind::F16, "model");
 }
 
 const Value& value_in(const ModelPlan& plan, const std::string& key) {
