@@ -4,11 +4,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <utility>
 
 #include <ATen/ops/empty.h>
+#include <nlohmann/json.hpp>
 
 #include "files/folder.h"
 #include "files/output.h"
@@ -52,6 +54,7 @@ class TaughtFolder {
 struct GgufSource {
   std::string place = {};   // for messages
   std::string folder = {};  // of config and tokenizer
+  std::vector<std::string> ignored_fields = {};
   io::HfConfig config = {};
   std::vector<sherd::SafetensorsSpec> parameters = {};
   gguf::FileKind kind = gguf::FileKind::F32;
@@ -72,7 +75,8 @@ std::string name_of_folder(const std::string& folder) {
 }
 
 GgufSource source_of_checkpoint(const ExportSource& source) {
-  GgufSource found{source.checkpoint, source.model, source.config, source.specs};
+  GgufSource found{source.checkpoint, source.model, source.ignored_fields, source.config,
+                   source.specs};
   found.kind = kind_of_dtype(source.dtype);
   found.name = name_of_folder(source.model);
   found.values = [&source](const std::string& parameter) {
@@ -99,6 +103,7 @@ GgufSource source_of_folder(const std::string& folder,
                             const std::vector<std::string>& ignored_fields) {
   GgufSource found;
   found.place = found.folder = folder;
+  found.ignored_fields = ignored_fields;
   static_cast<void>(io::copied_bytes(folder));  // links that lead out of it
   found.config = io::read_model_folder_config(folder, {ignored_fields, families::IgnoreBy::Flag});
   auto model = sherd::on_meta([&] { return io::build_model(found.config); });
@@ -144,13 +149,32 @@ std::string modelfile_of(const std::string& file, const std::vector<std::string>
   return text;
 }
 
+void remove_nulls(nlohmann::ordered_json& object) {
+  for (auto member = object.begin(); member != object.end();) {
+    if (member->is_object()) {
+      remove_nulls(*member);
+    }
+    member = member->is_null() ? object.erase(member) : std::next(member);
+  }
+}
+
+// config.json as it was read for the model's shape: null counts as missing.
+nlohmann::ordered_json config_that_counts(const GgufSource& source, const std::string& path) {
+  auto config = io::read_config_json(path);
+  for (const std::string& field : source.ignored_fields) {
+    config.erase(field);
+  }
+  remove_nulls(config);
+  return config;
+}
+
 GgufOutcome write_gguf(const GgufSource& source, const std::string& words, const OutFiles& out,
                        gguf::FileKind kind) {
   const std::string config_file = words + "/config.json";
   gguf::ModelWriter writer(
       out.file,
       gguf::plan_model({source.config.family->model_type, source.config.shape,
-                        io::read_config_json(config_file), source.folder + "/config.json"},
+                        config_that_counts(source, config_file), source.folder + "/config.json"},
                        words, source.parameters, kind, source.name));
   for (const gguf::PlannedTensor& tensor : writer.plan().tensors) {
     writer.write(tensor, tensor.parameter.empty() ? at::Tensor() : source.values(tensor.parameter));

@@ -118,6 +118,7 @@ ExportSource::ExportSource(const ExportOptions& options)
   io::IgnoredFields ignored{run.model.ignore_fields, families::IgnoreBy::Flag};
   ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
                        options.ignored_fields.end());
+  ignored_fields = ignored.names;
   config = io::read_model_folder_config(model, ignored);
   if (options.model.empty()) {
     check_folder_is_unchanged(note, config, checkpoint);

@@ -41,7 +41,8 @@ struct ExportSource {
   setup::IntactCheckpoint chosen;
   std::string checkpoint;
   sherd::CheckpointManifest manifest;
-  std::string model;  ///< the folder of config and tokenizer
+  std::string model;                        ///< the folder of config and tokenizer
+  std::vector<std::string> ignored_fields;  ///< of its config.json
   io::HfConfig config;
   std::optional<io::ExportedChat> chat;       ///< how the run taught its model to converse
   c10::ScalarType dtype = c10::kFloat;        ///< of the weights

@@ -1,6 +1,7 @@
 #include "llm/gguf/common_keys.h"
 
 #include <cmath>
+#include <iterator>
 #include <variant>
 
 #include <fmt/core.h>
@@ -74,23 +75,17 @@ void write_rope(const SourceModel& model, bool has_factors, KeyWriter& keys) {
     keys.number("rope.scaling.factor", linear->factor);
   } else if (const auto* yarn = std::get_if<model::YarnScaling>(&rope.scaling)) {
     write_yarn(model, *yarn, keys);
-  } else if (std::holds_alternative<model::Llama3Scaling>(rope.scaling) && !has_factors) {
-    model.refuse("rope_type \"llama3\" in a model of type \"" + model.model_type + '"');
+  } else if (std::holds_alternative<model::LongRopeScaling>(rope.scaling) ||
+             (std::holds_alternative<model::Llama3Scaling>(rope.scaling) && !has_factors)) {
+    refuse_rope(model, rope);
   }
 }
 
-nlohmann::ordered_json rope_object(const nlohmann::ordered_json& config) {
-  for (const char* field : {"rope_parameters", "rope_scaling"}) {
-    const auto rope = config.find(field);
-    if (rope != config.end() && rope->is_object()) {
-      return *rope;
-    }
-  }
-  return nlohmann::ordered_json::object();
-}
-
-bool is_long_rope(const nlohmann::ordered_json& rope) {
-  return rope.contains("long_factor") && rope.contains("short_factor");
+void refuse_rope(const SourceModel& model, const model::RopeConfig& rope) {
+  static constexpr const char* kTypes[] = {"default", "linear", "llama3", "yarn", "longrope"};
+  static_assert(std::size(kTypes) == std::variant_size_v<model::RopeScaling>);
+  model.refuse(fmt::format("rope_type \"{}\" in a model of type \"{}\"",
+                           kTypes[rope.scaling.index()], model.model_type));
 }
 
 void refuse_layers_without_rope(const SourceModel& model) {

@@ -23,12 +23,8 @@ void write_head_sizes(const SourceModel& model, KeyWriter& keys);
 void read_shape(const KeyReader& keys, nlohmann::ordered_json& config);
 void read_rope(const KeyReader& keys, nlohmann::ordered_json& config);
 
-/// The fields of rotary positions in a config.json, in the spelling of transformers 4 or 5; an
-/// empty object where there are none.
-[[nodiscard]] nlohmann::ordered_json rope_object(const nlohmann::ordered_json& config);
-/// Whether they are of the kind with factors for short and for long texts.
-[[nodiscard]] bool is_long_rope(const nlohmann::ordered_json& rope);
-
+/// Refuses rotary positions of their kind.
+[[noreturn]] void refuse_rope(const SourceModel& model, const model::RopeConfig& rope);
 /// Refuses models of which some layers have no rotary positions.
 void refuse_layers_without_rope(const SourceModel& model);
 /// Refuses models of which some layers see a window, where texts may be longer than it.

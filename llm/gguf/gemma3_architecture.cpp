@@ -1,6 +1,7 @@
 // Gemma 3 (text) in llama.cpp.
 
 #include <algorithm>
+#include <variant>
 
 #include <fmt/core.h>
 
@@ -32,41 +33,21 @@ std::int64_t full_layers_interval(const SourceModel& model) {
   return interval;
 }
 
-struct GemmaRope {
-  double theta = 1'000'000;
-  double theta_of_windows = 10'000;
-  Json scaling;  ///< of full layers
-};
-
-// In the spellings of transformers 4 and 5.
-GemmaRope read_gemma_rope(const Json& config) {
-  GemmaRope rope;
-  rope.theta = config.value("rope_theta", rope.theta);
-  rope.theta_of_windows = config.value("rope_local_base_freq", rope.theta_of_windows);
-  rope.scaling = config.value("rope_scaling", Json());
-  const Json parameters = config.value("rope_parameters", Json());
-  if (parameters.is_object() && parameters.contains("full_attention")) {
-    rope.scaling = parameters.at("full_attention");
-    rope.theta = rope.scaling.value("rope_theta", rope.theta);
-    rope.theta_of_windows = parameters.value("sliding_attention", Json::object())
-                                .value("rope_theta", rope.theta_of_windows);
-  }
-  return rope;
-}
-
+// Layers with a window have a base of their own, and no scaling.
 void write_gemma_rope(const SourceModel& model, KeyWriter& keys) {
-  const GemmaRope rope = read_gemma_rope(model.config);
-  if (rope.scaling.is_object()) {
-    const std::string type = rope.scaling.value("rope_type", rope.scaling.value("type", "default"));
-    if (type == "linear") {
-      keys.text("rope.scaling.type", type);
-      keys.number("rope.scaling.factor", rope.scaling.at("factor").get<double>());
-    } else if (type != "default") {
-      model.refuse("rope_type \"" + type + "\" in a model of type \"" + model.model_type + '"');
-    }
+  const model::RopeConfig rope = model.shape.rope.value_or(model::RopeConfig{});
+  const model::RopeConfig of_windows = model.shape.window_rope.value_or(rope);
+  if (const auto* linear = std::get_if<model::LinearScaling>(&rope.scaling)) {
+    keys.text("rope.scaling.type", "linear");
+    keys.number("rope.scaling.factor", linear->factor);
+  } else if (!std::holds_alternative<std::monostate>(rope.scaling)) {
+    refuse_rope(model, rope);
+  }
+  if (!std::holds_alternative<std::monostate>(of_windows.scaling)) {
+    refuse_rope(model, of_windows);
   }
   keys.number("rope.freq_base", rope.theta);
-  keys.number("rope.freq_base_swa", rope.theta_of_windows);
+  keys.number("rope.freq_base_swa", of_windows.theta);
 }
 
 // There is no key for it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <set>
@@ -161,6 +162,9 @@ std::optional<double> GgufFile::number(const std::string& key) const {
   if (found == nullptr) {
     return std::nullopt;
   }
+  if (!std::isfinite(*found)) {
+    refuse(fmt::format("the key \"{}\" must be a finite number, found {}", key, *found));
+  }
   if (find(key)->type == ValueType::Float64) {
     return *found;
   }
@@ -176,7 +180,13 @@ const std::vector<std::int64_t>& GgufFile::wholes(const std::string& key) const 
 }
 
 const std::vector<double>& GgufFile::numbers(const std::string& key) const {
-  return need<std::vector<double>>(key, "an array of numbers");
+  const auto& found = need<std::vector<double>>(key, "an array of numbers");
+  for (const double one : found) {
+    if (!std::isfinite(one)) {
+      refuse(fmt::format("the key \"{}\" must hold finite numbers, found {}", key, one));
+    }
+  }
+  return found;
 }
 
 at::Tensor GgufFile::read(const TensorInfo& tensor) const {

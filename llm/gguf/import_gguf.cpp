@@ -24,6 +24,7 @@
 #include "llm/io/hf_config.h"
 #include "llm/io/weight_files.h"
 #include "llm/model/rope.h"
+#include "llm/text/tokenizer.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
 
@@ -201,18 +202,31 @@ Json config_of(const GgufFile& file, const Architecture& architecture, const Rea
   return config;
 }
 
-// What the written config.json says. A fault of it is one of the file's keys.
-io::HfConfig checked_config(const GgufFile& file, const std::string& folder) {
+// What a written file of the folder means. A fault of it is one of the GGUF file's keys.
+template <class Read>
+auto read_back(const GgufFile& file, const PartialFolder& folder, const char* name, Read read) {
   try {
-    return io::read_model_folder_config(folder);
+    return read(folder.path());
   } catch (const sherd::Error& error) {
-    const std::string place = folder + "/config.json: ";
+    const std::string place = folder.path() + "/" + name + ": ";
     std::string what = error.what();
     if (const std::size_t at = what.find(place); at != std::string::npos) {
       what.erase(at, place.size());
     }
-    throw sherd::Error(error.code(), file.path() + ": its keys mean a config.json with " + what);
+    throw sherd::Error(error.code(), file.path() + ": its keys mean a " + name + " with " + what);
   }
+}
+
+// Before the weights, which take long.
+void write_tokenizer(const GgufFile& file, const TokenizerFiles& tokenizer,
+                     const PartialFolder& folder) {
+  folder.write("generation_config.json", tokenizer.generation_config);
+  folder.write("tokenizer.json", tokenizer.tokenizer, /*indent=*/-1);
+  folder.write("tokenizer_config.json", tokenizer.tokenizer_config);
+  folder.write("special_tokens_map.json", tokenizer.special_tokens);
+  static_cast<void>(read_back(file, folder, "tokenizer.json", [](const std::string& path) {
+    return text::Tokenizer::from_folder(path);
+  }));
 }
 
 // The tensors of a model of that shape, in its order, each in the dtype of the file. Refuses a
@@ -263,8 +277,11 @@ ImportOutcome import_gguf(const ImportOptions& options) {
 
   PartialFolder folder(options.folder);
   folder.write("config.json", config_json);
-  const io::HfConfig config = checked_config(file, folder.path());
+  const io::HfConfig config = read_back(file, folder, "config.json", [](const std::string& path) {
+    return io::read_model_folder_config(path);
+  });
   const auto specs = checked_specs(file, config, tensors);
+  write_tokenizer(file, tokenizer, folder);
   io::WeightFiles weights(folder.path(), specs);
   const Heads heads{config.shape.heads, config.shape.key_heads};
   for (const sherd::SafetensorsSpec& spec : specs) {
@@ -272,10 +289,6 @@ ImportOutcome import_gguf(const ImportOptions& options) {
     weights.write(spec.name, from_gguf(file.read(*tensor.info), tensor.change, heads));
   }
   weights.finish();
-  folder.write("generation_config.json", tokenizer.generation_config);
-  folder.write("tokenizer.json", tokenizer.tokenizer, /*indent=*/-1);
-  folder.write("tokenizer_config.json", tokenizer.tokenizer_config);
-  folder.write("special_tokens_map.json", tokenizer.special_tokens);
   folder.finish();
   return {architecture.name, std::ssize(specs), weights.file_bytes()};
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "llm/gguf/common_keys.h"
 
@@ -65,14 +66,12 @@ void read_qwen(const KeyReader& keys, Json& config) {
 
 // Long rotary positions: factors for texts within the original context and beyond it, which are
 // tensors, and one for cos and sin, which follows from both contexts.
-void write_long_rope(const SourceModel& model, const Json& rope, std::int64_t original,
+void write_long_rope(const SourceModel& model, const model::LongRopeScaling& scaling,
                      KeyWriter& keys) {
-  const double longer =
-      static_cast<double>(model.shape.context_length) / static_cast<double>(original);
-  const double usual =
-      longer <= 1 ? 1 : std::sqrt(1 + std::log(longer) / std::log(static_cast<double>(original)));
-  const double factor = rope.value("attention_factor", usual);
-  if (std::abs(factor - usual) > 1e-6 || std::abs(rope.value("factor", longer) - longer) > 1e-6) {
+  const auto original = static_cast<double>(scaling.original_context_tokens);
+  const double longer = static_cast<double>(model.shape.context_length) / original;
+  const double usual = longer <= 1 ? 1 : std::sqrt(1 + std::log(longer) / std::log(original));
+  if (std::abs(scaling.attention_factor - usual) > 1e-6) {
     model.refuse(
         "rope_type \"longrope\" with \"factor\" or \"attention_factor\" other than what "
         "follows from both contexts");
@@ -81,26 +80,21 @@ void write_long_rope(const SourceModel& model, const Json& rope, std::int64_t or
 }
 
 void write_phi3(const SourceModel& model, KeyWriter& keys) {
-  const Json rope = rope_object(model.config);
-  const std::string type = rope.value("rope_type", rope.value("type", "default"));
-  const bool is_long = is_long_rope(rope);
-  if (type != "default" && !is_long) {
-    model.refuse("rope_type \"" + type + "\" in a model of type \"phi3\"");
+  const model::RopeConfig rope = model.shape.rope.value_or(model::RopeConfig{});
+  const auto* longer = std::get_if<model::LongRopeScaling>(&rope.scaling);
+  if (longer == nullptr && !std::holds_alternative<std::monostate>(rope.scaling)) {
+    refuse_rope(model, rope);
   }
   refuse_windows(model);
-  const auto original = model.config.value(
-      "original_max_position_embeddings",
-      rope.value("original_max_position_embeddings", model.shape.context_length));
-  const double part =
-      rope.value("partial_rotary_factor", model.config.value("partial_rotary_factor", 1.0));
   write_shape(model, keys);
-  keys.whole("rope.scaling.original_context_length", original);
-  keys.whole("rope.dimension_count",
-             static_cast<std::int64_t>(part * static_cast<double>(model.shape.head_size)));
-  keys.number("rope.freq_base",
-              rope.value("rope_theta", model.config.value("rope_theta", 10'000.0)));
-  if (is_long) {
-    write_long_rope(model, rope, original, keys);
+  keys.whole("rope.scaling.original_context_length",
+             longer != nullptr ? longer->original_context_tokens
+                               : model.config.value("original_max_position_embeddings",
+                                                    model.shape.context_length));
+  keys.whole("rope.dimension_count", rope.rotated_size(model.shape.head_size));
+  keys.number("rope.freq_base", rope.theta);
+  if (longer != nullptr) {
+    write_long_rope(model, *longer, keys);
   }
 }
 
@@ -117,7 +111,9 @@ void read_phi3(const KeyReader& keys, Json& config) {
   config["rope_theta"] = keys.number("rope.freq_base", 10'000);
   config["rope_scaling"] = nullptr;
   // llama.cpp has the key, and attends to the whole text.
-  config["sliding_window"] = nullptr;
+  const std::int64_t window =
+      keys.file().whole("phi3.attention.sliding_window").value_or(0);  // 0: none
+  config["sliding_window"] = window == 0 ? Json() : Json(window);
   config.erase("head_dim");
   config["original_max_position_embeddings"] =
       keys.whole("rope.scaling.original_context_length", keys.whole("context_length"));

@@ -14,7 +14,6 @@
 #include <fmt/core.h>
 
 #include "llm/gguf/blocks.h"
-#include "llm/gguf/common_keys.h"
 #include "llm/gguf/tokenizer_keys.h"
 #include "llm/model/rope.h"
 #include "sherd/error.h"
@@ -83,23 +82,19 @@ void add_values(const char* name, const at::Tensor& values, ModelPlan& plan) {
 
 // What each pair's wavelength grows by, where a file holds that as a tensor.
 void add_rope_factors(const SourceModel& model, ModelPlan& plan) {
-  const auto rope = rope_object(model.config);
-  if (is_long_rope(rope)) {
-    for (const auto& [name, field] : {std::pair("rope_factors_long.weight", "long_factor"),
-                                      {"rope_factors_short.weight", "short_factor"}}) {
-      auto factors = rope.at(field).get<std::vector<float>>();
-      add_values(name, at::from_blob(factors.data(), {std::ssize(factors)}, at::kFloat).clone(),
+  const model::RopeConfig rope = model.shape.rope.value_or(model::RopeConfig{});
+  if (const auto* longer = std::get_if<model::LongRopeScaling>(&rope.scaling)) {
+    for (const auto& [name, factors] :
+         {std::pair("rope_factors_long.weight", &longer->long_factors),
+          {"rope_factors_short.weight", &longer->short_factors}}) {
+      std::vector<float> numbers(factors->begin(), factors->end());
+      add_values(name, at::from_blob(numbers.data(), {std::ssize(numbers)}, at::kFloat).clone(),
                  plan);
     }
-    return;
+  } else if (const auto* scaling = std::get_if<model::Llama3Scaling>(&rope.scaling)) {
+    add_values("rope_freqs.weight", llama3_factors(rope.theta, *scaling, model.shape.head_size),
+               plan);
   }
-  const auto* scaling =
-      model.shape.rope ? std::get_if<model::Llama3Scaling>(&model.shape.rope->scaling) : nullptr;
-  if (scaling == nullptr) {
-    return;
-  }
-  add_values("rope_freqs.weight",
-             llama3_factors(model.shape.rope->theta, *scaling, model.shape.head_size), plan);
 }
 
 }  // namespace
@@ -138,7 +133,7 @@ ModelPlan plan_model(const SourceModel& model, const std::string& folder,
     plan.tensors.push_back(std::move(tensor));
   }
   add_rope_factors(model, plan);
-  TokenizerKeys tokenizer = tokenizer_keys(folder, model.shape.vocab_size);
+  TokenizerKeys tokenizer = tokenizer_keys(folder, model.shape.vocab_size, name);
   std::move(tokenizer.keys.begin(), tokenizer.keys.end(), std::back_inserter(plan.keys));
   plan.stop_tokens = std::move(tokenizer.stop_tokens);
   return plan;

@@ -55,6 +55,13 @@ struct Tokens {
       file.refuse(fmt::format("\"tokenizer.ggml.token_type\" has {} items, and there are {} tokens",
                               types.size(), texts.size()));
     }
+    for (const std::int64_t type : types) {
+      if (type < static_cast<std::int64_t>(TokenType::Normal) ||
+          type > static_cast<std::int64_t>(TokenType::Byte)) {
+        file.refuse(
+            fmt::format("\"tokenizer.ggml.token_type\" holds {}, and types are 1 to 6", type));
+      }
+    }
   }
   [[nodiscard]] bool is(std::size_t id, TokenType type) const {
     return types[id] == static_cast<std::int64_t>(type);
@@ -205,7 +212,9 @@ Json byte_level_tokenizer(const Tokens& tokens) {
     }
     merges.push_back(Json::array({merge.substr(0, blank), merge.substr(blank + 1)}));
   }
-  const bool begins = tokens.file.flag(key_of("add_bos_token")).value_or(pre == "llama-bpe");
+  // llama.cpp takes a piece that is a token as it is, with these, and begins texts with a token.
+  const bool is_llama3 = pre == "llama-bpe" || pre == "llama-v3" || pre == "tekken";
+  const bool begins = tokens.file.flag(key_of("add_bos_token")).value_or(is_llama3);
   Json tokenizer = new_tokenizer(tokens);
   tokenizer["normalizer"] = pre == "qwen2" ? Json({{"type", "NFC"}}) : Json();
   tokenizer["pre_tokenizer"] = pre_tokenizer;
@@ -215,8 +224,7 @@ Json byte_level_tokenizer(const Tokens& tokens) {
                           {"trim_offsets", true},
                           {"use_regex", true}};
   tokenizer["model"] = bpe_model(tokens, std::move(merges), /*is_sentence_piece=*/false);
-  // llama.cpp takes a piece that is a token as it is, with these.
-  tokenizer["model"]["ignore_merges"] = pre == "llama-bpe" || pre == "llama-v3" || pre == "tekken";
+  tokenizer["model"]["ignore_merges"] = is_llama3;
   return tokenizer;
 }
 

@@ -1,6 +1,7 @@
 #include "llm/gguf/tokenizer_keys.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <optional>
 #include <utility>
@@ -43,6 +44,32 @@ std::string with_blanks(std::string text) {
     text.replace(at, std::string_view(kBlank).size(), " ");
   }
   return text;
+}
+
+// A file does not say which blanks belong to a token. For llama.cpp those after each added token
+// do where the model's name is of Phi-3, except for three tokens.
+void check_sides_of_tokens(const TokenizerFile& file, std::string model_name) {
+  std::transform(model_name.begin(), model_name.end(), model_name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const bool is_phi3 =
+      model_name.find("phi-3") != std::string::npos || model_name.find("phi3") != std::string::npos;
+  for (const PlainJson& token : file.field("added_tokens")) {
+    const std::string content = token.at("content");
+    const std::string shown = "the added token " + sherd::files::in_quotes(content);
+    for (const char* field : {"lstrip", "single_word"}) {
+      if (token.value(field, false)) {
+        file.refuse(shown + " has \"" + field + '"');
+      }
+    }
+    const bool strips =
+        is_phi3 && content != "<unk>" && content != "<s>" && content != "<|endoftext|>";
+    if (token.value("rstrip", false) != strips) {
+      file.refuse(fmt::format(
+          "{} has \"rstrip\" {}, which llama.cpp takes from the model's name, {}: true with "
+          "\"phi-3\" in it",
+          shown, !strips, sherd::files::in_quotes(model_name)));
+    }
+  }
 }
 
 // The tokens of a tokenizer, one per row, with their types.
@@ -308,12 +335,14 @@ void check_kind(const TokenizerFile& file) {
 
 }  // namespace
 
-TokenizerKeys tokenizer_keys(const std::string& folder, std::int64_t embedding_rows) {
+TokenizerKeys tokenizer_keys(const std::string& folder, std::int64_t embedding_rows,
+                             const std::string& model_name) {
   const std::string path = folder + "/tokenizer.json";
   const TokenizerFile file{path, sherd::files::read_json<PlainJson>(path, kMaxTokenizerBytes)};
   check_kind(file);
   TokenizerKeys found;
   try {
+    check_sides_of_tokens(file, model_name);
     Vocabulary vocabulary(file, embedding_rows);
     if (file.content.at("model").value("byte_fallback", false)) {
       add_sentence_piece(file, vocabulary, found.keys);

@@ -15,8 +15,10 @@ struct TokenizerKeys {
 };
 
 /// Reads tokenizer.json, its small files and the chat template. The vocabulary gets one token per
-/// row of the embedding: those that are missing are called [PADn]. Throws sherd::Error:
-/// InputMissing; BadData, naming file and field, for a tokenizer that llama.cpp does not have.
-[[nodiscard]] TokenizerKeys tokenizer_keys(const std::string& folder, std::int64_t embedding_rows);
+/// row of the embedding: those that are missing are called [PADn]. `model_name`: the file's;
+/// llama.cpp tokenizes by it. Throws sherd::Error: InputMissing; BadData, naming file and field,
+/// for a tokenizer that llama.cpp does not have.
+[[nodiscard]] TokenizerKeys tokenizer_keys(const std::string& folder, std::int64_t embedding_rows,
+                                           const std::string& model_name);
 
 }  // namespace llm::gguf

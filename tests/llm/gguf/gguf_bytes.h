@@ -1,10 +1,14 @@
 #pragma once
-// GGUF files made byte by byte, right or wrong.
+// GGUF files made byte by byte, or changed, right or wrong.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "llm/gguf/gguf_file.h"
+#include "llm/gguf/gguf_writer.h"
 
 namespace llm::gguf {
 
@@ -45,5 +49,41 @@ class GgufBytes {
  private:
   std::string bytes_;
 };
+
+/// A key of a file changed (removed where the value is not given), and a tensor left out or
+/// renamed.
+struct Edit {
+  std::string key = {};
+  std::optional<Value> value = std::nullopt;
+  std::string tensor = {};
+  std::string new_name = {};
+};
+
+/// The file with the change, and zeros in place of values.
+inline void write_edited(const std::string& from, const std::string& to, const Edit& edit) {
+  const GgufFile file(from);
+  std::vector<KeyValue> keys;
+  for (const KeyValue& one : file.keys()) {
+    if (one.key != edit.key) {
+      keys.push_back(one);
+    }
+  }
+  if (edit.value) {
+    keys.push_back({edit.key, *edit.value});
+  }
+  std::vector<TensorInfo> tensors;
+  for (TensorInfo tensor : file.tensors()) {
+    if (tensor.name != edit.tensor || !edit.new_name.empty()) {
+      tensor.name = tensor.name == edit.tensor ? edit.new_name : tensor.name;
+      tensors.push_back(tensor);
+    }
+  }
+  GgufWriter writer(to, keys, tensors);
+  for (const TensorInfo& tensor : tensors) {
+    const std::string zeros(tensor.bytes(), '\0');
+    writer.write(tensor.name, zeros.data(), zeros.size());
+  }
+  writer.finish();
+}
 
 }  // namespace llm::gguf

@@ -1,5 +1,7 @@
 // From model folders to GGUF files and back.
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +11,7 @@
 #include "llm/io/hf_config.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/safetensors.h"
+#include "tests/llm/gguf/gguf_bytes.h"
 #include "tests/llm/io/model_folders.h"
 #include "tests/support/test_data.h"
 
@@ -135,6 +138,25 @@ TEST(GgufRoundTrip, OfAModelFolderGivesTheSameBits) {
   }
 }
 
+TEST(GgufRoundTrip, OfAPhi3KeepsTheWindow) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  copy_model(*sherd::test::extra_data("families") / "phi3", made / "model");
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(kStories + "/" + file, made / (std::string("model/") + file));
+  }
+  keep_tokens_with_rows(made / "model");
+  change_json(made / "model/config.json", {{"sliding_window", nullptr}});
+  const std::string whole = export_folder_as_gguf(made / "model", made / "whole.gguf").file;
+  for (const int window : {0, 19}) {
+    const std::string name = std::to_string(window);
+    write_edited(whole, made / (name + ".gguf"),
+                 {"phi3.attention.sliding_window", uint32_value(window)});
+    import_gguf({made / (name + ".gguf"), made / name});
+    EXPECT_EQ(io::read_model_folder_config(made / name).shape.window, window);
+  }
+}
+
 TEST(GgufExport, WritesAModelfileThatStops) {
   const TemporaryFolder made;
   const auto outcome = export_folder_as_gguf(kStories, made / "dir");
@@ -188,6 +210,12 @@ TEST(GgufExport, RefusesWhatLlamaCppHasNot) {
       config(
           {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}, {"attention_factor", 1.5}}}}),
       "\"attention_factor\" 1.5, where 1.06931 follows from \"factor\"");
+  expect_not_written(config({{"rope_scaling",
+                              {{"rope_type", "longrope"},
+                               {"short_factor", {1.0, 1.0, 1.0, 1.0}},
+                               {"long_factor", {1.0, 2.0, 3.0, 4.0}},
+                               {"original_max_position_embeddings", 256}}}}),
+                     "rope_type \"longrope\" in a model of type \"llama\"");
   expect_not_written(tokenizer({{"normalizer", {{"type", "Lowercase"}, {"normalizers", nullptr}}}}),
                      "tokenizer.json: \"normalizer\" {");
   expect_not_written(
@@ -203,6 +231,83 @@ TEST(GgufExport, RefusesWhatLlamaCppHasNot) {
                      "token \"more\" has id 512, and the embedding has 512 rows");
   expect_not_written(tokenizer({{"post_processor", {{"type", "BertProcessing"}}}}),
                      "\"post_processor\" of type \"BertProcessing\"");
+}
+
+// A Gemma 3 that llama.cpp computes as well, with its config.json changed.
+void write_gemma3_folder(const std::string& to,
+                         const std::function<void(ExportJson& config)>& change) {
+  copy_model(*sherd::test::extra_data("families") / "gemma3", to);
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(kStories + "/" + file, to + "/" + file, fs::copy_options::overwrite_existing);
+  }
+  auto config = ExportJson::parse(read_all(to + "/config.json"));
+  config["query_pre_attn_scalar"] = 20;
+  change(config);
+  write_all(to + "/config.json", config.dump());
+}
+
+TEST(GgufExport, TakesNullAndIgnoredFieldsAsMissing) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  write_gemma3_folder(made / "model", [](ExportJson& config) {
+    config["rope_theta"] = nullptr;
+    config["rope_local_base_freq"] = nullptr;
+    config["rope_parameters"]["sliding_attention"]["rope_theta"] = nullptr;
+    config["final_logit_softcapping"] = 30.0;
+  });
+  exports::GgufOptions options{.model_folder = made / "model", .out = made / "out.gguf"};
+  options.source.ignored_fields = {"final_logit_softcapping"};
+  const GgufFile file(exports::export_gguf(options).file);
+  EXPECT_EQ(file.number("gemma3.rope.freq_base"), 1e6);
+  EXPECT_EQ(file.number("gemma3.rope.freq_base_swa"), 1e4);
+  write_gemma3_folder(made / "unscaled",
+                      [](ExportJson& config) { config["query_pre_attn_scalar"] = nullptr; });
+  expect_error([&] { export_folder_as_gguf(made / "unscaled", made / "no.gguf"); },
+               sherd::ExitCode::BadData, "\"query_pre_attn_scalar\" 256, where llama.cpp takes 20");
+}
+
+TEST(GgufExport, JoinsBothSpellingsOfRope) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  write_gemma3_folder(made / "model", [](ExportJson& config) {
+    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+    config["rope_parameters"]["full_attention"] = {{"rope_theta", 5e5}};
+  });
+  const GgufFile file(export_folder_as_gguf(made / "model", made / "out.gguf").file);
+  EXPECT_EQ(file.text("gemma3.rope.scaling.type"), "linear");
+  EXPECT_EQ(file.number("gemma3.rope.scaling.factor"), 4);
+  EXPECT_EQ(file.number("gemma3.rope.freq_base"), 5e5);
+  write_gemma3_folder(made / "windows", [](ExportJson& config) {
+    config["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  });
+  expect_error([&] { export_folder_as_gguf(made / "windows", made / "no.gguf"); },
+               sherd::ExitCode::BadData, "rope_type \"linear\" in a model of type \"gemma3_text\"");
+}
+
+// Changes the added tokens of a model folder.
+void change_added_tokens(const std::string& folder,
+                         const std::function<void(ExportJson& token)>& change) {
+  auto tokenizer = ExportJson::parse(read_all(folder + "/tokenizer.json"));
+  std::for_each(tokenizer["added_tokens"].begin(), tokenizer["added_tokens"].end(), change);
+  write_all(folder + "/tokenizer.json", tokenizer.dump());
+}
+
+TEST(GgufExport, RefusesTokensThatTakeInWhatStandsBesideThem) {
+  for (const std::string field : {"lstrip", "single_word", "rstrip"}) {
+    expect_not_written(
+        [&](const std::string& folder) {
+          change_added_tokens(folder, [&](ExportJson& token) { token[field] = true; });
+        },
+        "the added token \"<unk>\" has \"" + field + '"');
+  }
+  const TemporaryFolder made;
+  const std::string phi = made / "Phi-3-mini";
+  copy_model(kStories, phi);
+  expect_error([&] { export_folder_as_gguf(phi, made / "no.gguf"); }, sherd::ExitCode::BadData,
+               "the added token \"</s>\" has \"rstrip\" false, which llama.cpp takes from the "
+               "model's name, \"phi-3-mini\": true with \"phi-3\" in it");
+  change_added_tokens(phi, [](ExportJson& token) { token["rstrip"] = token["content"] == "</s>"; });
+  EXPECT_TRUE(fs::exists(export_folder_as_gguf(phi, made / "phi.gguf").file));
 }
 
 // Beyond fp16's largest number.

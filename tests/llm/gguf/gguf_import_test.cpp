@@ -1,15 +1,17 @@
 // From GGUF files to model folders: those of gguf/ in SHERD_TEST_DATA, and wrong ones.
 
+#include <limits>
+
 #include <ATen/TensorOperators.h>
 #include <nlohmann/json.hpp>
 
 #include "llm/gguf/gguf_file.h"
-#include "llm/gguf/gguf_writer.h"
 #include "llm/gguf/import_gguf.h"
 #include "llm/io/hf_config.h"
 #include "llm/text/chat_template.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/safetensors.h"
+#include "tests/llm/gguf/gguf_bytes.h"
 #include "tests/llm/io/model_folders.h"
 #include "tests/support/test_data.h"
 
@@ -82,44 +84,26 @@ TEST(ImportedTokenizer, GivesTheSameIds) {
             text::ChatTemplate::from_folder(qwen2)->source());
 }
 
-// The file of the llama with keys changed (removed where the value is not given) and tensors left
-// out or renamed.
-struct Edit {
-  std::string key = {};
-  std::optional<Value> value = std::nullopt;
-  std::string tensor = {};
-  std::string new_name = {};
-};
-
-void write_edited(const std::string& from, const std::string& to, const Edit& edit) {
-  const GgufFile file(from);
-  std::vector<KeyValue> keys;
-  for (const KeyValue& one : file.keys()) {
-    if (one.key != edit.key) {
-      keys.push_back(one);
-    }
+TEST(ImportedTokenizer, BeginsTextsWhereLlamaCppDoes) {
+  SHERD_NEEDS_EXTRA_DATA("gguf");
+  const TemporaryFolder made;
+  write_edited(data_model("qwen2"), made / "silent.gguf", {"tokenizer.ggml.add_bos_token"});
+  write_edited(made / "silent.gguf", made / "named.gguf",
+               {"tokenizer.ggml.bos_token_id", uint32_value(509)});
+  for (const auto& [pre, begins] :
+       {std::pair("qwen2", false), {"llama-bpe", true}, {"llama-v3", true}, {"tekken", true}}) {
+    const std::string file = made / (std::string(pre) + ".gguf");
+    write_edited(made / "named.gguf", file, {"tokenizer.ggml.pre", text_value(pre)});
+    import_gguf({file, made / pre});
+    const auto ids = text::Tokenizer::from_folder(made / pre).encode("a").ids;
+    EXPECT_EQ(ids.front() == 509, begins) << pre;
   }
-  if (edit.value) {
-    keys.push_back({edit.key, *edit.value});
-  }
-  std::vector<TensorInfo> tensors;
-  for (TensorInfo tensor : file.tensors()) {
-    if (tensor.name != edit.tensor || !edit.new_name.empty()) {
-      tensor.name = tensor.name == edit.tensor ? edit.new_name : tensor.name;
-      tensors.push_back(tensor);
-    }
-  }
-  GgufWriter writer(to, keys, tensors);
-  for (const TensorInfo& tensor : tensors) {
-    const std::string zeros(tensor.bytes(), '\0');
-    writer.write(tensor.name, zeros.data(), zeros.size());
-  }
-  writer.finish();
 }
 
-void expect_not_imported(const Edit& edit, const std::string& message) {
+void expect_not_imported(const Edit& edit, const std::string& message,
+                         const std::string& model = "llama") {
   const TemporaryFolder made;
-  write_edited(data_model("llama"), made / "edited.gguf", edit);
+  write_edited(data_model(model), made / "edited.gguf", edit);
   expect_error(
       [&] {
         import_gguf({made / "edited.gguf", made / "out"});
@@ -162,6 +146,25 @@ TEST(GgufImportFault, RefusesKeysThatAreWrongOrNotImplemented) {
                       "\"tokenizer.ggml.scores\" has 1 items, and there are 512 tokens");
   expect_not_imported({"tokenizer.ggml.bos_token_id", uint32_value(512)},
                       "\"tokenizer.ggml.bos_token_id\" 512 is no id of the 512 tokens");
+}
+
+TEST(GgufImportFault, RefusesValuesThatMakeNoModel) {
+  SHERD_NEEDS_EXTRA_DATA("gguf");
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kEndless = std::numeric_limits<double>::infinity();
+  expect_not_imported({"llama.rope.freq_base", float32_value(kEndless)},
+                      "the key \"llama.rope.freq_base\" must be a finite number, found inf");
+  expect_not_imported({"llama.attention.layer_norm_rms_epsilon", float32_value(kNone)},
+                      "must be a finite number, found nan");
+  expect_not_imported({"tokenizer.ggml.scores", float32s_value(std::vector<double>(512, kNone))},
+                      "\"tokenizer.ggml.scores\" must hold finite numbers, found nan");
+  for (const int type : {0, 7, -1}) {
+    expect_not_imported(
+        {"tokenizer.ggml.token_type", int32s_value(std::vector<std::int64_t>(512, type))},
+        "\"tokenizer.ggml.token_type\" holds " + std::to_string(type) + ", and types are 1 to 6");
+  }
+  expect_not_imported({"tokenizer.ggml.merges", texts_value({"a never"})},
+                      "edited.gguf: its keys mean a tokenizer.json with ", "qwen2");
 }
 
 TEST(GgufImportFault, RefusesTensorsThatAreMissingOrUnknown) {

@@ -194,7 +194,7 @@ ModelPlan plan_of_family(const std::string& name, const ListingJson& changes = {
     parameters.push_back({parameter, at::kFloat, files.find(parameter)->entry->shape});
   }
   return plan_model({config.at("model_type"), shape, config, folder + "/config.json"},
-                    io::kData + "stories260k-hf", parameters, FileKind::F16, name);
+                    io::kData + "stories260k-hf", parameters, FileKind::F16, "model");
 }
 
 const Value& value_in(const ModelPlan& plan, const std::string& key) {
@@ -234,6 +234,16 @@ TEST(FamilyPlan, OfPhi3HasItsLongRope) {
   EXPECT_EQ(value_in(plan, "phi3.rope.scaling.original_context_length"), uint32_value(24));
   EXPECT_EQ(value_in(plan, "phi3.rope.scaling.attn_factor"),
             float32_value(std::sqrt(1 + std::log(5.0) / std::log(24.0))));
+  const ModelPlan both = plan_of_family(
+      "phi3-longrope",
+      {{"rope_parameters",
+        {{"rope_type", nullptr}, {"short_factor", nullptr}, {"long_factor", nullptr}}},
+       {"rope_scaling",
+        {{"type", "longrope"},
+         {"short_factor", {1.0, 1.1, 1.2, 1.3, 1.4, 1.5}},
+         {"long_factor", {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}}}});
+  EXPECT_EQ(tensor_in(both, "rope_factors_long.weight").values[5].item<float>(), 6.0F);
+  EXPECT_EQ(value_in(both, "phi3.rope.freq_base"), float32_value(10'000));
   io::expect_error([] { static_cast<void>(plan_of_family("phi3")); }, sherd::ExitCode::BadData,
                    "\"sliding_window\" 19 below \"max_position_embeddings\"");
   EXPECT_EQ(
