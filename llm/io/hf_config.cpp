@@ -110,8 +110,8 @@ std::string note_on(const std::string& model_type) {
   }
   if (model_type == "gemma3" || contains_any({"_vl", "llava", "mllama", "gemma3n", "gemma4",
                                               "mistral3", "multimodal", "pixtral", "vision"})) {
-    return ". It reads more than text; a folder of its text model alone works, with that model's "
-           "\"model_type\"";
+    return ". It reads more than text; a folder of its text model alone works: load that part in "
+           "transformers, as Gemma3ForCausalLM for instance, and save it with save_pretrained()";
   }
   return "";
 }

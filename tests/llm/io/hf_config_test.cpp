@@ -193,7 +193,9 @@ TEST_F(HfConfigTest, RefusesByNameWhatIsNotImplemented) {
         read({{"model_type", "gemma3"}});
       },
       sherd::ExitCode::BadData,
-      "\"bloom\". It reads more than text; a folder of its text model alone works");
+      "\"bloom\". It reads more than text; a folder of its text model alone works: load that part "
+      "in "
+      "transformers, as Gemma3ForCausalLM");
   refuses({{"attention_bias", true}}, "\"attention_bias\" true is not implemented, only false");
   refuses({{"mlp_bias", true}}, "\"mlp_bias\" true is not implemented, only false");
   refuses({{"sliding_window", 4'096}}, "\"sliding_window\" 4096 is not implemented, only null");
