@@ -1,7 +1,9 @@
 // sherd generate MODEL|RUN [--prompt TEXT | --prompts FILE] [-o FILE]
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
