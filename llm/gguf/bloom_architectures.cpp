@@ -2,29 +2,20 @@
 
 #include <fmt/core.h>
 
-#include "llm/gguf/architecture.h"
+#include "llm/gguf/common_keys.h"
 
 namespace llm::gguf {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-void write_layer_norm_shape(const SourceModel& model, KeyWriter& keys) {
-  const model::DecoderConfig& shape = model.shape;
-  keys.whole("block_count", shape.layers);
-  keys.whole("context_length", shape.context_length);
-  keys.whole("embedding_length", shape.hidden_size);
-  keys.whole("feed_forward_length", shape.feed_forward_size);
-  keys.whole("attention.head_count", shape.heads);
-  keys.whole("attention.head_count_kv", shape.heads);
-  keys.number("attention.layer_norm_epsilon", shape.norm_epsilon);
-}
+constexpr const char* kLayerNormEpsilon = "attention.layer_norm_epsilon";
 
 void write_bloom(const SourceModel& model, KeyWriter& keys) {
   if (model.shape.residual_is_normalised) {
     model.refuse("\"apply_residual_connection_post_layernorm\" true");
   }
-  write_layer_norm_shape(model, keys);
+  write_shape(model, keys, kLayerNormEpsilon);
 }
 
 void write_gpt2(const SourceModel& model, KeyWriter& keys) {
@@ -34,7 +25,7 @@ void write_gpt2(const SourceModel& model, KeyWriter& keys) {
   if (model.config.value("scale_attn_weights", Json(true)) == false) {
     model.refuse("\"scale_attn_weights\" false");
   }
-  write_layer_norm_shape(model, keys);
+  write_shape(model, keys, kLayerNormEpsilon);
 }
 
 // Refuses a width of the feed-forward part other than BLOOM's only one.

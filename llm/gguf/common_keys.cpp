@@ -51,7 +51,7 @@ std::vector<const char*> shape_keys(std::initializer_list<const char*> more) {
   return keys;
 }
 
-void write_shape(const SourceModel& model, KeyWriter& keys) {
+void write_shape(const SourceModel& model, KeyWriter& keys, const char* epsilon) {
   const model::DecoderConfig& shape = model.shape;
   keys.whole("block_count", shape.layers);
   keys.whole("context_length", shape.context_length);
@@ -59,7 +59,7 @@ void write_shape(const SourceModel& model, KeyWriter& keys) {
   keys.whole("feed_forward_length", shape.feed_forward_size);
   keys.whole("attention.head_count", shape.heads);
   keys.whole("attention.head_count_kv", shape.key_heads);
-  keys.number("attention.layer_norm_rms_epsilon", shape.norm_epsilon);
+  keys.number(epsilon, shape.norm_epsilon);
 }
 
 void write_head_sizes(const SourceModel& model, KeyWriter& keys) {

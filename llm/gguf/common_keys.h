@@ -11,8 +11,9 @@ namespace llm::gguf {
 /// The keys that write_shape() and write_rope() write, and some that mean the same.
 [[nodiscard]] std::vector<const char*> shape_keys(std::initializer_list<const char*> more = {});
 
-/// Sizes, heads and the norm's epsilon of models with RMSNorm.
-void write_shape(const SourceModel& model, KeyWriter& keys);
+/// Sizes, heads and the norm's epsilon, whose key says whether it is RMSNorm or LayerNorm.
+void write_shape(const SourceModel& model, KeyWriter& keys,
+                 const char* epsilon = "attention.layer_norm_rms_epsilon");
 /// Base and kind of rotary positions, but for llama3's, which are a tensor: where `has_factors`
 /// they are allowed.
 void write_rope(const SourceModel& model, bool has_factors, KeyWriter& keys);
