@@ -47,12 +47,16 @@ at::Tensor logits_of(const Backend& backend, const at::Tensor& hidden, const at:
   return logits;
 }
 
+at::Tensor losses_of_rows(const CrossEntropy& result, const at::Tensor& logits,
+                          const at::Tensor& targets) {
+  const at::Tensor of_targets = logits.gather(1, targets.unsqueeze(1)).squeeze(1);
+  return result.log_sums_R - of_targets.to(result.log_sums_R.scalar_type());
+}
+
 CrossEntropy loss_of(const Backend& backend, const at::Tensor& logits, const LossTerms& terms) {
   CrossEntropy result = backend.cross_entropy(logits, terms.targets);
   if (terms.row_weights.defined()) {
-    const at::Tensor of_targets = logits.gather(1, terms.targets.unsqueeze(1)).squeeze(1);
-    const at::Tensor losses = result.log_sums_R - of_targets.to(result.log_sums_R.scalar_type());
-    result.loss_sum = (losses * terms.row_weights).sum();
+    result.loss_sum = (losses_of_rows(result, logits, terms.targets) * terms.row_weights).sum();
   }
   return result;
 }
@@ -277,6 +281,23 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   }
   return SeveralChunks::apply(hidden, weight, terms, chunk_tokens,
                               recording && hidden.requires_grad(), wants_weight);
+}
+
+at::Tensor linear_cross_entropy_of_rows(const at::Tensor& hidden, const at::Tensor& weight,
+                                        const at::Tensor& targets, int64_t chunk_tokens,
+                                        const LogitMap& map) {
+  const c10::AutoGradMode no_gradient(false);
+  RECORD_FUNCTION("sherd::linear_cross_entropy", Recorded({hidden, weight}));  // as much work
+  const Backend& backend = backend_of(hidden);
+  at::Tensor losses = at::empty({hidden.size(0)}, wide_options(hidden));
+  for (int64_t begin = 0; begin < hidden.size(0); begin += chunk_tokens) {
+    const int64_t end = std::min(begin + chunk_tokens, hidden.size(0));
+    const at::Tensor of_rows = targets.slice(0, begin, end);
+    const at::Tensor logits = logits_of(backend, hidden.slice(0, begin, end), weight, map);
+    losses.slice(0, begin, end)
+        .copy_(losses_of_rows(backend.cross_entropy(logits, of_rows), logits, of_rows));
+  }
+  return losses;
 }
 
 }  // namespace sherd::ops

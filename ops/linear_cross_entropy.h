@@ -41,4 +41,14 @@ struct LogitMap {
                                               const LogitMap& map = {},
                                               const at::Tensor& row_weights = {});
 
+/// The same loss of each row, -log softmax(hidden · weightᵀ)[target], without gradients.
+/// Shapes: as linear_cross_entropy() -> fp32 or wider [R]. Memory: logits of one chunk. Throws
+/// c10::Error for a target outside [0, V). PyTorch: `cross_entropy(…, reduction="none")` under
+/// `no_grad`.
+[[nodiscard]] at::Tensor linear_cross_entropy_of_rows(const at::Tensor& hidden,
+                                                      const at::Tensor& weight,
+                                                      const at::Tensor& targets,
+                                                      int64_t chunk_tokens = kLossChunkTokens,
+                                                      const LogitMap& map = {});
+
 }  // namespace sherd::ops

@@ -73,6 +73,13 @@ void add_batches(std::vector<ForeignKey>& all) {
   add(all, {"full_determinism", "use_deterministic_algorithms"}, {"train.deterministic"});
 }
 
+void add_preferences(std::vector<ForeignKey>& all) {
+  add(all, {"dpo_beta", "rl_beta", "pref_beta"}, {"preference.beta"});
+  add(all, {"loss_type", "pref_loss", "dpo_loss_type"}, {"preference.loss"});
+  add(all, {"dpo_label_smoothing", "label_smoothing"}, {"preference.label_smoothing"});
+  add(all, {"rl", "rlhf_type"}, {"train.objective"}, "\"dpo\"");
+}
+
 void add_files(std::vector<ForeignKey>& all) {
   add(all,
       {"model_name_or_path", "base_model", "model_name", "pretrained_model_name_or_path",
@@ -152,6 +159,7 @@ const std::vector<ForeignKey>& foreign_keys() {
     std::vector<ForeignKey> keys;
     add_optimizer(keys);
     add_batches(keys);
+    add_preferences(keys);
     add_files(keys);
     add_intervals(keys);
     add_machine(keys);

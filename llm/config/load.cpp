@@ -81,6 +81,18 @@ void evaluate_held_out(DataSection& data) {
   }
 }
 
+/// Under train.objective = "dpo" a file whose format is not given holds preference pairs.
+void read_pairs(RunConfig& config) {
+  if (config.train.objective != Objective::Dpo) {
+    return;
+  }
+  for (auto* sets : {&config.data.train, &config.data.eval}) {
+    for (DataSet& set : *sets) {
+      set.format = set.format == DataFormat::Auto ? DataFormat::Preference : set.format;
+    }
+  }
+}
+
 /// runs/my for my.toml.
 void name_output(const std::optional<std::filesystem::path>& file, Reading& reading) {
   const bool given = reading.places.contains("train.output");
@@ -101,6 +113,7 @@ RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const
   read_flags(flags, reading);
   name_output(file, reading);
   evaluate_held_out(reading.config.data);
+  read_pairs(reading.config);
   check_whole(reading);
   if (most_threads) {
     check_threads(*most_threads, reading);

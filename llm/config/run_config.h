@@ -33,8 +33,13 @@ enum class DataFormat {
   Alpaca,
   Sharegpt,
   PromptCompletion,
-  Text
+  Text,
+  Preference
 };
+/// What is learned of the data. Dpo: from pairs, which of two answers is better.
+enum class Objective { Supervised, Dpo };
+/// The loss of a pair (`llm::model::DpoLoss`).
+enum class PreferenceLoss { Sigmoid, Ipo, Hinge, Robust };
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
 /// Which turns of a conversation are learned. Template: what its chat template marks.
@@ -94,6 +99,8 @@ struct DataColumns {
   std::string completion = "completion";
   std::string messages = "messages";  ///< of DataFormat::Chat
   std::string text = "text";          ///< of DataFormat::Text
+  std::string chosen = "chosen";      ///< of DataFormat::Preference
+  std::string rejected = "rejected";  ///< the same
   bool operator==(const DataColumns&) const = default;
 };
 
@@ -132,6 +139,7 @@ struct DataSection {
 
 struct TrainSection {
   std::string output;
+  Objective objective = Objective::Supervised;
   std::int64_t epochs = 1;
   std::optional<std::int64_t> max_steps;  ///< none: from epochs
   std::int64_t global_batch = 8;
@@ -141,6 +149,14 @@ struct TrainSection {
   std::int64_t max_skipped = 10;  ///< of a run, under OnNonFinite::Skip
   bool deterministic = false;
   bool operator==(const TrainSection&) const = default;
+};
+
+/// Of Objective::Dpo.
+struct PreferenceSection {
+  PreferenceLoss loss = PreferenceLoss::Sigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  bool operator==(const PreferenceSection&) const = default;
 };
 
 struct DeviceSection {
@@ -262,6 +278,7 @@ struct RunConfig {
   ModelSection model;
   DataSection data;
   TrainSection train;
+  PreferenceSection preference;
   DeviceSection device;
   OptimSection optim;
   ScheduleSection schedule;

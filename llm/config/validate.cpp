@@ -154,6 +154,37 @@ void check_columns(const std::vector<DataSet>& sets, const std::string& key,
   }
 }
 
+void check_objective(const RunConfig& config, std::vector<Fault>& faults) {
+  const bool is_dpo = config.train.objective == Objective::Dpo;
+  const auto check_sets = [&](const std::vector<DataSet>& sets, const std::string& name) {
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      const std::string key = fmt::format("{}[{}].format", name, i);
+      if ((sets[i].format == DataFormat::Preference) != is_dpo) {
+        faults.push_back(
+            {key, is_dpo
+                      ? fmt::format("train.objective = \"dpo\" reads preference pairs: leave {} "
+                                    "out, or set it to \"preference\"",
+                                    key)
+                      : fmt::format("{} = \"preference\" is for train.objective = \"dpo\"", key)});
+      }
+      if (sets[i].columns.chosen == sets[i].columns.rejected && !sets[i].columns.chosen.empty()) {
+        const std::string columns = fmt::format("{}[{}].columns", name, i);
+        faults.push_back({columns + ".rejected",
+                          fmt::format("{0}.chosen and {0}.rejected are both \"{1}\": a pair needs "
+                                      "two columns",
+                                      columns, sets[i].columns.chosen)});
+      }
+    }
+  };
+  check_sets(config.data.train, "data.train");
+  check_sets(config.data.eval, "data.eval");
+  if (is_dpo && config.device.cuda_graphs) {
+    faults.push_back({"device.cuda_graphs",
+                      "device.cuda_graphs replays the loss of supervised training: leave it out "
+                      "with train.objective = \"dpo\""});
+  }
+}
+
 void check_held_out(const DataSection& data, std::vector<Fault>& faults) {
   const bool is_evaluated = std::any_of(data.eval.begin(), data.eval.end(),
                                         [](const DataSet& set) { return set.held_out; });
@@ -209,6 +240,7 @@ std::vector<Fault> validate(const RunConfig& config) {
   check_required(config, faults);
   check_precision(config.precision, faults);
   check_batch(config.train, faults);
+  check_objective(config, faults);
   check_warmup(config, faults);
   check_lengths(config.data, faults);
   check_chat(config.data, faults);

@@ -76,6 +76,14 @@ Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
                      return supervised == 1 ? std::int64_t{id} : kUnsupervised;
                    });
     batch.supervised_tokens += sample.supervised_tokens();
+    if (sample.rejected_begin > 0) {
+      batch.are_pairs = true;
+      batch.bounds.push_back(batch.bounds.back() + sample.rejected_begin);
+    }
+    if (sample.reference_logps) {
+      batch.reference_logps.push_back(sample.reference_logps->chosen);
+      batch.reference_logps.push_back(sample.reference_logps->rejected);
+    }
     batch.bounds.push_back(std::ssize(batch.input_ids));
   }
   sherd::files::require_mapped_files();

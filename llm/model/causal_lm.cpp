@@ -1,9 +1,13 @@
 #include "llm/model/causal_lm.h"
 
+#include <iterator>
+
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "llm/model/alibi.h"
+#include "llm/model/rows_of_documents.h"
 #include "ops/linear.h"
 #include "sherd/to_device.h"
 
@@ -47,14 +51,68 @@ at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& lab
   return loss_sum(ids_T, Supervised::of(labels_T, documents), documents);
 }
 
-at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
-                                  const Documents& documents) {
+struct CausalLmImpl::HeadInputs {
+  at::Tensor hidden_SD;
+  at::Tensor targets_S;
+};
+
+CausalLmImpl::HeadInputs CausalLmImpl::head_inputs(const at::Tensor& ids_T,
+                                                   const Supervised& supervised,
+                                                   const Documents& documents) {
   const at::Tensor hidden = hidden_states(ids_T, documents, nullptr);
   const at::Tensor rows =
       hidden.index_select(0, sherd::to_device(supervised.positions_S, hidden.device()));
-  const at::Tensor targets = sherd::to_device(supervised.targets_S, hidden.device());
-  return sherd::ops::linear_cross_entropy(decoder_->final_norm(rows), head_weight(), targets,
+  return {decoder_->final_norm(rows), sherd::to_device(supervised.targets_S, hidden.device())};
+}
+
+at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
+                                  const Documents& documents) {
+  const HeadInputs inputs = head_inputs(ids_T, supervised, documents);
+  return sherd::ops::linear_cross_entropy(inputs.hidden_SD, head_weight(), inputs.targets_S,
                                           loss_chunk_tokens_, config_.logits);
+}
+
+at::Tensor CausalLmImpl::losses_of(const HeadInputs& inputs) const {
+  return sherd::ops::linear_cross_entropy_of_rows(inputs.hidden_SD, head_weight(), inputs.targets_S,
+                                                  loss_chunk_tokens_, config_.logits);
+}
+
+ObjectiveLoss CausalLmImpl::objective_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                          const Documents& documents,
+                                          const ObjectiveInputs& inputs) {
+  const Supervised supervised = Supervised::of(labels_T, documents);
+  const HeadInputs head = head_inputs(ids_T, supervised, documents);
+  at::Tensor weights_S, loss, figures;
+  if (documents.count() > 0) {
+    const c10::AutoGradMode no_gradient(false);
+    const RowsOfDocuments rows(supervised.positions_S, documents, ids_T.device());
+    const sherd::ObjectiveTerms terms = inputs.objective.terms(
+        {rows.sums(losses_of(head)).neg_(), rows.counts_N(), inputs.reference_logps_N});
+    weights_S = rows.spread(terms.coefficients_N).neg_().to(at::kFloat);
+    loss = terms.loss_sum;
+    figures = terms.figures_F;
+  } else {  // of a rank without samples, which takes part in all collectives
+    const auto wide = head.hidden_SD.options().dtype(at::kDouble);
+    weights_S = at::zeros({0}, wide.dtype(at::kFloat));
+    loss = at::zeros({}, wide);
+    figures = at::zeros({std::ssize(inputs.objective.figure_names())}, wide);
+  }
+  if (!at::GradMode::is_enabled()) {
+    return {loss, figures};
+  }
+  const at::Tensor weighted = sherd::ops::linear_cross_entropy(
+      head.hidden_SD, head_weight(), head.targets_S, loss_chunk_tokens_, config_.logits, weights_S);
+  // The value of the objective, with the gradient of what the coefficients weigh.
+  return {weighted - weighted.detach() + loss, figures};
+}
+
+at::Tensor CausalLmImpl::logps(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                               const Documents& documents) {
+  const c10::AutoGradMode no_gradient(false);
+  const Supervised supervised = Supervised::of(labels_T, documents);
+  const HeadInputs head = head_inputs(ids_T, supervised, documents);
+  const RowsOfDocuments rows(supervised.positions_S, documents, ids_T.device());
+  return rows.sums(losses_of(head)).neg_();
 }
 
 at::Tensor CausalLmImpl::logits(const at::Tensor& ids_T, const Documents& documents) {

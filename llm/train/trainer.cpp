@@ -20,6 +20,7 @@
 #include "llm/setup/device.h"
 #include "llm/setup/load_model.h"
 #include "llm/setup/model_identity.h"
+#include "llm/setup/objective.h"
 #include "llm/setup/options_of_config.h"
 #include "llm/setup/peak_memory.h"
 #include "llm/text/chat_encoder.h"
@@ -27,6 +28,7 @@
 #include "llm/train/deterministic.h"
 #include "llm/train/out_of_memory.h"
 #include "llm/train/output_folder.h"
+#include "llm/train/reference_logps.h"
 #include "llm/train/run.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
@@ -225,13 +227,25 @@ void restore_run(Run& run) {
   run.note.skipped_steps = then.skipped_steps;
 }
 
-// Model and optimizer, from the model's weights or a checkpoint.
-void build_model(Run& run) {
+// Model and optimizer, from the model's weights or a checkpoint. False: stopped before.
+bool build_model(Run& run) {
   const track::Working loading(run.progress, "loading the model");
   const config::RunConfig& config = run.config();
   const setup::ModelShape& shape = run.inputs.model;
-  run.model.emplace(run.resume.candidates.empty() ? setup::load_model(config, shape, run.world)
-                                                  : setup::model_to_fill(config, shape, run.world));
+  std::optional<ReferenceLogps> reference;
+  if (run.objective != nullptr && run.objective->needs_reference()) {
+    reference.emplace(run.inputs, run.world);
+  }
+  const bool needs_weights =
+      run.resume.candidates.empty() || (reference && !reference->is_complete());
+  run.model.emplace(needs_weights ? setup::load_model(config, shape, run.world)
+                                  : setup::model_to_fill(config, shape, run.world));
+  if (reference) {
+    if (!reference->complete(*run.model, run.hooks, run.progress)) {
+      return false;
+    }
+    reference->give();
+  }
   run.optimizer.emplace(*run.model, setup::adamw_options(config.optim),
                         setup::adamw_groups(config.optim, *shape.shapes),
                         setup::adamw_mode(config.precision));
@@ -240,6 +254,7 @@ void build_model(Run& run) {
   }
   tell_model(run);
   restore_run(run);
+  return true;
 }
 
 // Trackers, and the log: a resumed run keeps its lines up to the start.
@@ -356,11 +371,17 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   auto lock = lock_output(asked, world, *hooks.status, say);
   Run run{world, hooks,           progress.get(),
           say,   std::move(lock), open_inputs(asked, world, say, progress.get())};
+  run.objective = setup::objective_of(run.config());
   setup::on_rank_0(world, [&] { say(inputs::example_lines(run.inputs)); });
   say(steps_line(run.inputs.data.length, run.inputs.shape));
   decide_start(run);
   try {
-    build_model(run);
+    if (!build_model(run)) {
+      say("stopped before the first step: the next start goes on from here");
+      run.outcome.stopped = true;
+      wait_for_others(world);
+      return run.outcome;
+    }
     open_log(run);
     TrainingLoop loop(run);
     if (!loop.is_over()) {
