@@ -127,7 +127,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
        llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {
     say_aside(line);
   }
-  const auto shape = llm::setup::model_shape(config.model.path, {config.model.ignore_fields});
+  const auto shape = llm::setup::model_shape(config);
   const std::optional<llm::inputs::RunData> data = data_of(config, shape, say_aside, progress);
   const auto batches_of = [&](const RunConfig& of) {
     const auto batch = llm::inputs::batch_shape(of.train, hosts.hosts * hosts.ranks);

@@ -70,6 +70,14 @@ void check_precision(const PrecisionSection& precision, std::vector<Fault>& faul
   }
 }
 
+void check_trainable(const ModelSection& model, std::vector<Fault>& faults) {
+  if (!model.trainable.empty() && model.init == Init::Random) {
+    faults.push_back({"model.trainable",
+                      "model.trainable trains a part of given weights, and model.init = \"random\" "
+                      "gives none: leave one of the two out"});
+  }
+}
+
 void check_warmup(const RunConfig& config, std::vector<Fault>& faults) {
   const auto steps = config.train.max_steps;
   const auto warmup = config.schedule.warmup.steps;
@@ -207,6 +215,7 @@ std::string jsonl_path(const LogSection& log) {
 std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
   check_required(config, faults);
+  check_trainable(config.model, faults);
   check_precision(config.precision, faults);
   check_batch(config.train, faults);
   check_warmup(config, faults);

@@ -87,12 +87,10 @@ std::int64_t CheckpointExport::tensors() const {
 void CheckpointExport::write_next() {
   const ExportSource& source = state_->source;
   const sherd::SafetensorsSpec& spec = source.specs.at(state_->written++);
-  sherd::read_checkpoint_values(
-      source.checkpoint, source.manifest, spec.name, [&](const float* values, int64_t numel) {
-        state_->weights.write(
-            spec.name,
-            at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(source.dtype));
-      });
+  source.for_each_values(spec.name, [&](const float* values, int64_t numel) {
+    state_->weights.write(
+        spec.name, at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(source.dtype));
+  });
 }
 
 ExportOutcome CheckpointExport::finish() {

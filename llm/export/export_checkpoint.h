@@ -20,7 +20,7 @@ struct ExportOutcome {
   c10::ScalarType dtype = c10::kFloat;
 };
 
-/// An export in the making, tensor by tensor. Memory: that of sherd::read_checkpoint_values(), and
+/// An export in the making, tensor by tensor. Memory: that of ExportSource::for_each_values(), and
 /// a block in the export's dtype. Weights appear whole or not at all, config.json is written last;
 /// one that is not finished leaves nothing behind. Not collective: one process.
 class CheckpointExport {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "llm/inputs/data_options.h"
-#include "llm/io/import.h"
+#include "llm/setup/base_weights.h"
 #include "llm/setup/load_model.h"
 #include "llm/setup/model_identity.h"
 #include "llm/setup/run_note.h"
@@ -24,7 +24,8 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
                       const std::string& model) {
   for (const sherd::SafetensorsSpec& spec : specs) {
     const auto found = manifest.parameters.find(spec.name);
-    if (found == manifest.parameters.end() || found->second.shape != spec.shape) {
+    const bool is_there = found != manifest.parameters.end();
+    if (is_there ? found->second.shape != spec.shape : !manifest.base) {
       throw Error(ExitCode::BadData, "the checkpoint in '" + checkpoint +
                                          "' does not belong to the model in '" + model +
                                          "': it has no parameter '" + spec.name +
@@ -127,8 +128,33 @@ ExportSource::ExportSource(const ExportOptions& options)
   dtype = options.dtype ? *options.dtype : weights_dtype(*shapes, config, model);
   specs = io::export_specs(*shapes, dtype);
   check_parameters(specs, manifest, checkpoint, model);
+  if (manifest.base) {
+    setup::require_base(model, note.base, checkpoint,
+                        "Name the folder that has that base with --model, or restore it.");
+    base = std::make_unique<FolderWeights>(model, *shapes);
+  }
   static_cast<void>(io::copied_bytes(model));
   chat = exported_chat_of(run.data, note.chat_template, model);
+}
+
+const sherd::SafetensorsLocation& FolderWeights::location_of(const std::string& parameter) const {
+  return std::find_if(places.begin(), places.end(),
+                      [&](const io::WeightSource& place) { return place.parameter == parameter; })
+      ->location;
+}
+
+void ExportSource::for_each_values(const std::string& parameter, const TakeValues& take) const {
+  if (base == nullptr || manifest.parameters.contains(parameter)) {
+    return sherd::read_checkpoint_values(checkpoint, manifest, parameter, take);
+  }
+  constexpr std::int64_t kElements = std::int64_t{4} << 20;
+  const auto& [file, entry] = base->location_of(parameter);
+  std::vector<float> values(static_cast<std::size_t>(std::min(entry->numel(), kElements)));
+  for (std::int64_t first = 0; first < entry->numel(); first += kElements) {
+    const std::int64_t end = std::min(first + kElements, entry->numel());
+    file->read_elements(*entry, first, end, at::kFloat, values.data());
+    take(values.data(), end - first);
+  }
 }
 
 }  // namespace llm::exports

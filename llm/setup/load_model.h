@@ -9,6 +9,7 @@
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/setup/run_module.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
 
@@ -24,11 +25,16 @@ struct ModelShape {
   io::HfConfig config;
   model::CausalLm shapes;
   std::int64_t parameters = 0;  ///< elements, a tied one counted once
+  std::int64_t trained = 0;     ///< of them, those that a run trains
 };
 
-/// Reads config.json and builds on meta. Throws sherd::Error as llm::io does.
+/// Reads config.json, builds on meta and prepares the module. Throws sherd::Error as llm::io does,
+/// and as `prepare`.
 [[nodiscard]] ModelShape model_shape(const std::string& folder,
-                                     const io::IgnoredFields& ignored = {});
+                                     const io::IgnoredFields& ignored = {},
+                                     const PrepareModule& prepare = {});
+/// The same of a run.
+[[nodiscard]] ModelShape model_shape(const config::RunConfig& config);
 
 /// For people: which factors rotary positions take in a run whose texts have at most `max_length`
 /// tokens (0: the model's context). Empty where the texts' length does not matter.
@@ -46,21 +52,24 @@ struct ModelShape {
                                                             const ModelShape& shape,
                                                             const sherd::World& world);
 
-/// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
-/// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
-/// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.
+/// Builds the model of a Hugging Face folder on meta, prepares and shards it, and reads each rank's
+/// slices of the weights. Gradients are summed, not averaged: the
+/// trainer divides its loss by the global number of tokens. Collective. Memory: the shards. Throws
+/// sherd::Error as llm::io does.
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
                                                            const sherd::Mesh& mesh,
                                                            const sherd::ShardOptions& options,
-                                                           const io::IgnoredFields& ignored = {});
+                                                           const io::IgnoredFields& ignored = {},
+                                                           const PrepareModule& prepare = {});
 
-/// The same for random weights, a function of the seed, each parameter's name and its shape, and so
-/// the same on any world size: matrices from N(0, initializer_range), biases 0, norms 1.
-/// Collective. Memory: the shards.
+/// As load_sharded() for random weights, a function of the seed, each parameter's name and its
+/// shape, and so the same on any world size: matrices from N(0, initializer_range), biases 0,
+/// norms 1. Collective. Memory: the shards.
 [[nodiscard]] sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config,
                                                              const sherd::Mesh& mesh,
                                                              const sherd::ShardOptions& options,
-                                                             std::uint64_t seed);
+                                                             std::uint64_t seed,
+                                                             const PrepareModule& prepare = {});
 
 /// How a run asks for the chunks that its loss takes the logits in.
 struct LossChunk {
