@@ -50,6 +50,11 @@ void add_optimizer(std::vector<ForeignKey>& all) {
       "a share of optim.lr");
 }
 
+void add_model(std::vector<ForeignKey>& all) {
+  add(all, {"unfrozen_parameters", "trainable_parameters", "trainable_params", "trainable_modules"},
+      {"model.trainable"}, "regular expressions for whole names of parameters");
+}
+
 void add_batches(std::vector<ForeignKey>& all) {
   add(all,
       {"per_device_train_batch_size", "per_gpu_train_batch_size", "per_device_batch_size",
@@ -164,6 +169,7 @@ const std::vector<ForeignKey>& foreign_keys() {
   static const std::vector<ForeignKey> all = [] {
     std::vector<ForeignKey> keys;
     add_optimizer(keys);
+    add_model(keys);
     add_batches(keys);
     add_files(keys);
     add_intervals(keys);

@@ -87,6 +87,7 @@ struct ModelSection {
   std::string path;
   Init init = Init::Weights;
   std::vector<std::string> ignore_fields = {};  ///< of config.json
+  std::vector<std::string> trainable = {};      ///< patterns of parameters' names; empty: all
   bool operator==(const ModelSection&) const = default;
 };
 

@@ -36,7 +36,12 @@ Table fields(ModelSection& model) {
               "what the model computes",
        .on_resume = OnResume::Fixed},
       planned_field("overrides", "changes to config.json's fields"),
-      planned_field("trainable", "training only some parameters"),
+      {.name = "trainable",
+       .slot = strings(model.trainable),
+       .doc = "regular expressions for whole names of parameters, such as model.layers.29.*: only "
+              "these are trained, and checkpoints hold them alone "
+              "([partial training](checkpoints.md#a-part-of-the-model)); empty: all",
+       .on_resume = OnResume::Fixed},
   }};
 }
 

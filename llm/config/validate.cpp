@@ -71,6 +71,14 @@ void check_precision(const PrecisionSection& precision, std::vector<Fault>& faul
   }
 }
 
+void check_trainable(const ModelSection& model, std::vector<Fault>& faults) {
+  if (!model.trainable.empty() && model.init == Init::Random) {
+    faults.push_back({"model.trainable",
+                      "model.trainable trains a part of given weights, and model.init = \"random\" "
+                      "gives none: leave one of the two out"});
+  }
+}
+
 void check_warmup(const RunConfig& config, std::vector<Fault>& faults) {
   const auto steps = config.train.max_steps;
   const auto warmup = config.schedule.warmup.steps;
@@ -193,9 +201,20 @@ void check_patterns(const std::vector<std::string>& patterns, const char* key, b
   }
 }
 
-void check_adapter(const AdapterSection& adapter, std::vector<Fault>& faults) {
+void check_adapter(const RunConfig& config, std::vector<Fault>& faults) {
+  const AdapterSection& adapter = config.adapter;
   if (adapter.kind == AdapterKind::None) {
     return;
+  }
+  if (config.model.init == Init::Random) {
+    faults.push_back({"model.init",
+                      "an adapter is trained beside given weights, and model.init = \"random\" "
+                      "gives none: leave one of the two out"});
+  }
+  if (!config.model.trainable.empty()) {
+    faults.push_back({"model.trainable",
+                      "adapter.kind = \"lora\" freezes the model: name modules to train whole in "
+                      "adapter.modules_to_save, in place of model.trainable"});
   }
   check_patterns(adapter.rank_pattern, "adapter.rank_pattern", true, faults);
   check_patterns(adapter.alpha_pattern, "adapter.alpha_pattern", false, faults);
@@ -251,13 +270,14 @@ std::string jsonl_path(const LogSection& log) {
 std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
   check_required(config, faults);
+  check_trainable(config.model, faults);
   check_precision(config.precision, faults);
   check_batch(config.train, faults);
   check_warmup(config, faults);
   check_lengths(config.data, faults);
   check_chat(config.data, faults);
   check_lists(config, faults);
-  check_adapter(config.adapter, faults);
+  check_adapter(config, faults);
   check_sinks(config.log.sink, faults);
   check_columns(config.data.train, "data.train", faults);
   check_columns(config.data.eval, "data.eval", faults);

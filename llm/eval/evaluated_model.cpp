@@ -60,6 +60,17 @@ std::function<std::string(const std::string&)> names_in(const std::string& folde
   });
 }
 
+void require_base(const EvaluatedModel& source, sherd::World world) {
+  setup::on_rank_0(world, [&] {
+    const sherd::WorkPhase reading(world, "reading the base " + source.model_folder,
+                                   setup::kLongestSilence);
+    setup::require_base(source.model_folder, source.base, source.checkpoint,
+                        "Restore that base there, or export the checkpoint over a folder that has "
+                        "it: sherd export --checkpoint " +
+                            source.checkpoint + " --model FOLDER --out NEW");
+  });
+}
+
 }  // namespace
 
 namespace {
@@ -140,6 +151,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which,
   found.param_dtype = setup::dtype_of(config.precision.param_dtype);
   found.model_values = note.model_values;
   found.chat_template = note.chat_template;
+  found.base = note.base;
   return found;
 }
 
@@ -201,15 +213,18 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
         inputs::sample_length(source.max_length, model.module()->context_length()));
     return model;
   };
-  if (!source.checkpoint.empty()) {
+  if (!source.checkpoint.empty() && source.base.empty()) {
     auto model = sherd::fully_shard(shape.shapes, mesh, options);
     sherd::load_checkpoint(model, source.checkpoint);
     return with_longest_text(std::move(model));
   }
+  require_base(source, mesh.world());
   const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::load_safetensors(model, source.model_folder, name_in_file);
-  if (source.adapter.kind != config::AdapterKind::None) {
+  if (!source.checkpoint.empty()) {
+    sherd::load_checkpoint(model, source.checkpoint);
+  } else if (source.adapter.kind != config::AdapterKind::None) {
     setup::load_peft_adapter(model, source.adapter);
   }
   return with_longest_text(std::move(model));

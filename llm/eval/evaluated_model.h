@@ -34,6 +34,7 @@ struct EvaluatedModel {
   setup::ModelValues model_values =
       {};  ///< of the model folder when the run began; empty: not known
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
+  setup::BaseWeights base = {};    ///< RunNote::base; empty: the checkpoint has all parameters
   std::string chat_template = {};  ///< RunNote::chat_template; empty: it learned no conversations
   std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
 };
@@ -72,9 +73,10 @@ struct EvaluatedChat {
 
 /// Shards `shape`, that of shape_of(), and loads its values. Each rank reads its own
 /// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen
-/// and have no fp32 masters. Collective. Memory: the shards, and that of sherd::load_checkpoint()
-/// or sherd::load_safetensors(). Throws sherd::Error as these do, as io::match_weights() and as
-/// setup::load_peft_adapter().
+/// and have no fp32 masters. A checkpoint of a part of the parameters is read over the weights of
+/// the model folder, which must be its base. Collective. Memory: the shards, and that of
+/// sherd::load_checkpoint() or sherd::load_safetensors(). Throws sherd::Error as these do, and as
+/// io::match_weights(), setup::require_base() and setup::load_peft_adapter().
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
                                                              const setup::ModelShape& shape,
                                                              const sherd::Mesh& mesh,

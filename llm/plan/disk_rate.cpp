@@ -70,7 +70,7 @@ std::optional<int> seconds_to_stop(const config::RunConfig& config) {
   try {
     const setup::ModelShape shape = setup::model_shape(setup::with_adapter_folder(config));
     const auto save = expected_save_seconds(config.train.output,
-                                            checkpoint_bytes(shape.parameters, config.precision));
+                                            checkpoint_bytes(shape.trained, config.precision));
     return save ? std::optional(static_cast<int>(std::min(
                       kSecondsOfAStep + kSavesOfAStop * std::ceil(*save), kMostSecondsOfAStop)))
                 : std::nullopt;

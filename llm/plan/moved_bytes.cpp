@@ -205,6 +205,13 @@ double disk_bytes_a_parameter(const PlannedRun& run) {
          (offload.parameter_folder.empty() ? 0 : (2 * times + 2) * parameter);
 }
 
+double disk_bytes_a_frozen_parameter(const PlannedRun& run) {
+  const auto times = static_cast<double>(run.micro_batches.size());
+  return run.sharding.offload.parameter_folder.empty()
+             ? 0
+             : 2 * times * dtype_bytes(travelling_dtype(run));
+}
+
 bool offloads_to_disk(const PlannedRun& run) {
   const sherd::Offload& offload = run.sharding.offload;
   return !(offload.optimizer_folder + offload.gradient_folder + offload.parameter_folder).empty();

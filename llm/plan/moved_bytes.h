@@ -28,6 +28,8 @@ namespace llm::plan {
 /// What of a parameter is read from disks and written there in a step: state and sums of gradients
 /// once each way a micro-batch or update, parameters for forward, backward and update.
 [[nodiscard]] double disk_bytes_a_parameter(const PlannedRun& run);
+/// The same of a frozen one, which is only read.
+[[nodiscard]] double disk_bytes_a_frozen_parameter(const PlannedRun& run);
 /// Whether anything rests on a disk, for which the host waits in an update.
 [[nodiscard]] bool offloads_to_disk(const PlannedRun& run);
 /// Of parameters as they travel that rest there, or on a disk behind it, which come back for

@@ -4,6 +4,7 @@
 
 #include "llm/adapters/adapt.h"
 #include "llm/adapters/peft_config.h"
+#include "llm/setup/trainable_parameters.h"
 
 namespace llm::setup {
 
@@ -15,7 +16,9 @@ config::RunConfig with_adapter_folder(config::RunConfig config) {
 void prepare_run_module(model::CausalLm& module, const config::RunConfig& config) {
   if (config.adapter.kind == config::AdapterKind::Lora) {
     adapters::adapt(*module, config.adapter);
+    return;
   }
+  freeze_all_but(*module, config.model.trainable);
 }
 
 PrepareModule preparation_of(const config::RunConfig& config) {

@@ -16,7 +16,7 @@ using PrepareModule = std::function<void(model::CausalLm& module)>;
 [[nodiscard]] config::RunConfig with_adapter_folder(config::RunConfig config);
 
 /// Adds the run's adapter to the module, on meta, and freezes what it does not train. Throws
-/// sherd::Error as adapters::adapt().
+/// sherd::Error as adapters::adapt() and freeze_all_but().
 void prepare_run_module(model::CausalLm& module, const config::RunConfig& config);
 
 /// prepare_run_module() of this configuration, which it copies.

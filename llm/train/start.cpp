@@ -118,7 +118,7 @@ void require_room_on_own_disk(const config::RunConfig& config, const setup::Mode
     return;
   }
   const std::int64_t count = plan::most_checkpoints(policy, length);
-  const std::int64_t each = plan::checkpoint_bytes(shape.parameters, config.precision);
+  const std::int64_t each = plan::checkpoint_bytes(shape.trained, config.precision);
   const std::int64_t there = setup::Checkpoints(config.train.output).bytes();
   const std::string what = fmt::format(
       "a checkpoint of this model takes {}; this run keeps {} on its disk at once{}{}, and needs",
@@ -145,8 +145,8 @@ void require_room(const config::RunConfig& config, const setup::ModelShape& shap
   require_room_on_disk(config, shape, length, world);
   setup::on_all_ranks(world, [&] {
     const int ranks = world.local_size();
-    const std::int64_t bytes =
-        plan::least_rank_bytes(shape.parameters, setup::state_shards(config, world), config);
+    const std::int64_t bytes = plan::least_rank_bytes({shape.parameters, shape.trained},
+                                                      setup::state_shards(config, world), config);
     const sherd::Gpu* const gpu = setup::gpu_of(world);
     const std::int64_t available =
         gpu != nullptr ? gpu->memory_bytes * ranks : setup::available_memory_bytes(ranks);

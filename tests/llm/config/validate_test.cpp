@@ -152,6 +152,13 @@ TEST(Validate, ChecksAdapters) {
                           "PATTERN=NUMBER with a whole number above 0, for example \"q_proj=16\"",
                           "adapter.alpha_pattern| adapter.alpha_pattern: \"v_proj\" is no "
                           "PATTERN=NUMBER with a number above 0, for example \"q_proj=16\""));
+  config.adapter = {.kind = AdapterKind::Lora};
+  config.model.init = Init::Random;
+  config.model.trainable = {"lm_head.weight"};
+  EXPECT_THAT(faults_of(config),
+              testing::Contains(HasSubstr("an adapter is trained beside given weights")));
+  EXPECT_THAT(faults_of(config), testing::Contains(HasSubstr("adapter.modules_to_save, in place")));
+  config.model = complete().model;
   config.adapter = {.kind = AdapterKind::Lora, .targets = {}};
   EXPECT_THAT(faults_of(config), ElementsAre(HasSubstr("adapter.targets is empty")));
 }
