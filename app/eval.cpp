@@ -353,7 +353,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto progress = progress_of(rank, flags.json);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model.model, "--model");
+  resolve_model(names, flags.model);
   names.resolve_data(flags.data, "--data");
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
@@ -367,7 +367,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto tokenizer = llm::setup::read_on_all_ranks(
       world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
   const auto shape = llm::setup::read_on_all_ranks(world, [&] {
-    auto read = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+    auto read = llm::eval::shape_of(source);
     llm::eval::require_same_model(source, read, tokenizer);
     return read;
   });

@@ -19,8 +19,10 @@ namespace sherd {
 
 /// Reads the weights of a Hugging Face model folder into the shards, and the buffers that the
 /// folder has. Each rank reads only its own elements, on all its threads, and converts float
-/// dtypes. Buffers that the folder lacks keep their values. `name_in_file` returns a parameter's or
-/// buffer's name in the file if it differs.
+/// dtypes. Buffers that the folder lacks keep their values. `folder` may also be a single file, by
+/// a path that ends in `.safetensors`. `name_in_file` returns a parameter's or buffer's name in the
+/// file if it differs; an empty name leaves the values unchanged, so that a model can be read from
+/// several folders.
 ///
 /// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or
 /// split masters also 128 MiB on the host; for offloaded values 16 MiB. Throws the same Error on

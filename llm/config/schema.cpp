@@ -1,6 +1,6 @@
 // Every key, once: its section, kind, bounds, unit, meaning, whether it may change on resume, and
 // the names it had. A feature to come is one NotYet entry, or a planned word of a choice.
-// The keys of data are in schema_data.cpp.
+// The keys of data are in schema_data.cpp, those of adapters in schema_adapter.cpp.
 
 #include <utility>
 
@@ -471,11 +471,11 @@ Table fields(LogSection& log) {
 }  // namespace
 
 Table schema(RunConfig& config) {
-  Field adapter = planned_field("adapter", "adapters such as LoRA");
-  adapter.old_names = {{.key = "lora"}};
   return {{
       {.name = "model", .slot = fields(config.model), .doc = "The model to train."},
-      std::move(adapter),
+      {.name = "adapter",
+       .slot = adapter_fields(config.adapter),
+       .doc = "Training an adapter in place of the model ([adapters](adapters.md))."},
       {.name = "data", .slot = data_fields(config.data), .doc = "Training and evaluation data."},
       {.name = "train",
        .slot = fields(config.train, config.device),

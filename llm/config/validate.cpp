@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include <fmt/core.h>
@@ -178,6 +179,40 @@ void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
   check_best(config, faults);
 }
 
+// PATTERN=NUMBER, with a number above 0.
+void check_patterns(const std::vector<std::string>& patterns, const char* key, bool is_whole,
+                    std::vector<Fault>& faults) {
+  for (const std::string& entry : patterns) {
+    const PatternNumber read = pattern_number(entry);
+    const bool fits = read.number > 0 && (!is_whole || read.number == std::floor(read.number));
+    if (read.pattern.empty() || !fits) {
+      faults.push_back({key, fmt::format("{}: \"{}\" is no PATTERN=NUMBER with {} above 0, for "
+                                         "example \"q_proj=16\"",
+                                         key, entry, is_whole ? "a whole number" : "a number")});
+    }
+  }
+}
+
+void check_adapter(const AdapterSection& adapter, std::vector<Fault>& faults) {
+  if (adapter.kind == AdapterKind::None) {
+    return;
+  }
+  check_patterns(adapter.rank_pattern, "adapter.rank_pattern", true, faults);
+  check_patterns(adapter.alpha_pattern, "adapter.alpha_pattern", false, faults);
+  if (adapter.targets.empty() && adapter.path.empty()) {
+    faults.push_back(
+        {"adapter.targets", "adapter.targets is empty: name linear maps, or give \"all-linear\""});
+  }
+  if (!adapter.layers.empty() && adapter.targets.names.empty()) {
+    faults.push_back(
+        {"adapter.layers",
+         fmt::format("adapter.layers is for a list of names in adapter.targets, as in PEFT, and "
+                     "adapter.targets is \"{}\": give a list such as [\"q_proj\", \"v_proj\"], or "
+                     "write the layers into the pattern",
+                     adapter.targets.pattern)});
+  }
+}
+
 void check_sinks(const std::vector<Sink>& sinks, std::vector<Fault>& faults) {
   for (std::size_t i = 0; i < sinks.size(); ++i) {
     for (std::size_t earlier = 0; earlier < i; ++earlier) {
@@ -192,6 +227,15 @@ void check_sinks(const std::vector<Sink>& sinks, std::vector<Fault>& faults) {
 }
 
 }  // namespace
+
+PatternNumber pattern_number(const std::string& entry) {
+  const std::size_t equals = entry.rfind('=');
+  if (equals == std::string::npos) {
+    return {};
+  }
+  return {entry.substr(0, equals),
+          number_of(std::string_view(entry).substr(equals + 1)).value_or(0)};
+}
 
 const Sink* sink_of(const LogSection& log, SinkKind kind) {
   const auto found = std::find_if(log.sink.begin(), log.sink.end(),
@@ -213,6 +257,7 @@ std::vector<Fault> validate(const RunConfig& config) {
   check_lengths(config.data, faults);
   check_chat(config.data, faults);
   check_lists(config, faults);
+  check_adapter(config.adapter, faults);
   check_sinks(config.log.sink, faults);
   check_columns(config.data.train, "data.train", faults);
   check_columns(config.data.eval, "data.eval", faults);

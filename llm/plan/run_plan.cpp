@@ -63,6 +63,7 @@ PlannedRun planned_step(const config::RunConfig& config, const setup::ModelShape
   const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
   return {.model = shape.config,
+          .prepare = setup::preparation_of(config),
           .ranks = {.size = ranks,
                     .local_size = hosts.ranks,
                     .device = hosts.device.type,

@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "llm/adapters/adapt.h"
 #include "llm/export/export_run.h"
 #include "llm/inputs/data_options.h"
 #include "llm/plan/free_space.h"
@@ -51,7 +52,8 @@ config::RunConfig with_micro_batch(config::RunConfig config, const setup::ModelS
 
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
                            const setup::Launch& launch) {
-  config::RunConfig made = config;
+  config::RunConfig made =
+      setup::read_on_all_ranks(world, [&] { return setup::with_adapter_folder(config); });
   made.precision.param_dtype =
       setup::chosen_dtype(config.precision.param_dtype, setup::gpu_of(world));
   if (const sherd::Gpu* const gpu = setup::gpu_of(world)) {
@@ -86,9 +88,11 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
   }
   const std::string& folder = resolved.model.path;
   auto tokenizer = setup::read_on_all_ranks(world, [&] { return setup::load_tokenizer(folder); });
-  auto shape = setup::read_on_all_ranks(
-      world, [&] { return setup::model_shape(folder, {resolved.model.ignore_fields}); });
+  auto shape = setup::read_on_all_ranks(world, [&] { return setup::model_shape(resolved); });
   say(model_line(resolved, shape));
+  if (resolved.adapter.kind != config::AdapterKind::None) {
+    say(adapters::adapter_line(*shape.shapes, resolved.adapter));
+  }
   if (const std::string& dropout = shape.config.dropout; !dropout.empty()) {
     say(fmt::format("config.json asks for dropout ({}); Sherd trains without it", dropout));
   }
