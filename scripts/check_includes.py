@@ -19,7 +19,7 @@ ALLOWED = {
     "net": {"include/sherd/error.h", "include/sherd/version.h", "files/file_descriptor.h", "files/system_text.h"},
     "safetensors": {"include/sherd/safetensors.h", "include/sherd/error.h", "files", "torch"},
     "ops": {"include/sherd", "torch", "ops/shared", "ops/plain/plain_backend.h", "ops/cpu/cpu_backend.h"},
-    "ops/shared": {"include/sherd", "torch", "ops/backend.h"},
+    "ops/shared": {"include/sherd", "torch", "ops/backend.h", "ops/dropout_mask.h", "ops/low_rank.h", "ops/recompute.h"},
     "ops/plain": {"torch", "ops/backend.h", "ops/shared"},
     "ops/cpu": {"include/sherd", "torch", "ops/backend.h", "ops/rms_gain.h", "ops/shared"},
     "ops/cpu/loops": {"torch", "ops/cpu/kernels.h"},

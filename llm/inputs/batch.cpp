@@ -77,6 +77,7 @@ Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
                    });
     batch.supervised_tokens += sample.supervised_tokens();
     batch.bounds.push_back(std::ssize(batch.input_ids));
+    batch.numbers.push_back(index);
   }
   sherd::files::require_mapped_files();
   return batch;

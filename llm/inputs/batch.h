@@ -39,6 +39,7 @@ struct Batch {
       labels;  ///< [tokens], not shifted: the id at its own position, else kUnsupervised
   std::vector<std::int64_t> bounds = {0};  ///< [samples + 1]: where each begins, and the last ends
   std::int64_t supervised_tokens = 0;      ///< labels that count
+  std::vector<std::int64_t> numbers = {};  ///< [samples]: of each in the data set
 
   [[nodiscard]] std::int64_t tokens() const { return bounds.back(); }
   [[nodiscard]] std::int64_t samples() const { return std::ssize(bounds) - 1; }

@@ -43,29 +43,37 @@ Supervised Supervised::of(const at::Tensor& labels_T, const Documents& documents
 }
 
 at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
-                                  const Documents& documents) {
-  return loss_sum(ids_T, Supervised::of(labels_T, documents), documents);
+                                  const Documents& documents, const at::Tensor& dropout_keys_T) {
+  return loss_sum(ids_T, Supervised::of(labels_T, documents), documents, dropout_keys_T);
 }
 
 at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
-                                  const Documents& documents) {
-  const at::Tensor hidden = hidden_states(ids_T, documents, nullptr);
-  const at::Tensor rows =
-      hidden.index_select(0, sherd::to_device(supervised.positions_S, hidden.device()));
+                                  const Documents& documents, const at::Tensor& dropout_keys_T) {
+  Context context = context_of(documents, nullptr, ids_T.device());
+  if (dropout_keys_T.defined()) {
+    context.dropout_keys_T = sherd::to_device(dropout_keys_T, ids_T.device());
+  }
+  const at::Tensor hidden = hidden_states(ids_T, context);
+  const at::Tensor positions = sherd::to_device(supervised.positions_S, hidden.device());
+  const at::Tensor rows = hidden.index_select(0, positions);
   const at::Tensor targets = sherd::to_device(supervised.targets_S, hidden.device());
+  const at::Tensor keys = context.dropout_keys_T.defined()
+                              ? context.dropout_keys_T.index_select(0, positions)
+                              : at::Tensor();
   return sherd::ops::linear_cross_entropy(decoder_->final_norm(rows), head_weight(), targets,
-                                          loss_chunk_tokens_, config_.logits);
+                                          loss_chunk_tokens_, config_.logits, /*row_weights=*/{},
+                                          head_update(keys));
 }
 
 at::Tensor CausalLmImpl::logits(const at::Tensor& ids_T, const Documents& documents) {
-  return scores(hidden_states(ids_T, documents, nullptr));
+  return scores(hidden_states(ids_T, context_of(documents, nullptr, ids_T.device())));
 }
 
 at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& documents,
                                 KvCache& cache) {
   const c10::AutoGradMode no_gradient(false);
   cache.begin(documents);
-  const at::Tensor hidden = hidden_states(ids_T, documents, &cache);
+  const at::Tensor hidden = hidden_states(ids_T, context_of(documents, &cache, ids_T.device()));
   cache.advance();
   const at::Tensor ends =
       hidden.index_select(0, sherd::to_device(documents.last_tokens(), hidden.device()));
@@ -73,15 +81,15 @@ at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& docume
 }
 
 at::Tensor CausalLmImpl::scores(const at::Tensor& hidden) const {
-  return sherd::ops::mapped(sherd::ops::linear(decoder_->final_norm(hidden), head_weight()),
+  return sherd::ops::mapped(sherd::ops::linear(decoder_->final_norm(hidden), head_weight(),
+                                               std::nullopt, head_update({})),
                             config_.logits);
 }
 
-at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents& documents,
-                                       KvCache* cache) {
-  TORCH_CHECK_VALUE(ids_T.size(0) == documents.tokens(), "[CausalLm] got ", ids_T.size(0),
-                    " ids, but documents of ", documents.tokens(), " tokens");
-  return decoder_->forward(ids_T, context_of(documents, cache, ids_T.device()));
+at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Context& context) {
+  TORCH_CHECK_VALUE(ids_T.size(0) == context.documents.tokens(), "[CausalLm] got ", ids_T.size(0),
+                    " ids, but documents of ", context.documents.tokens(), " tokens");
+  return decoder_->forward(ids_T, context);
 }
 
 Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
@@ -128,6 +136,10 @@ at::Tensor CausalLmImpl::positions_of(const Documents& documents, KvCache* cache
 
 const at::Tensor& CausalLmImpl::head_weight() const {
   return head_ ? head_->weight : decoder_->embedding_weight();
+}
+
+sherd::ops::LowRank CausalLmImpl::head_update(const at::Tensor& dropout_keys) const {
+  return head_ ? low_rank_of(*head_, dropout_keys) : sherd::ops::LowRank{};
 }
 
 }  // namespace llm::model

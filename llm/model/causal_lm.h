@@ -63,13 +63,16 @@ class CausalLmImpl : public torch::nn::Module {
   /// Shapes: int64 [T]; labels as `ids`, not shifted: that of a document's first token is not
   /// looked at. Labels in the host's memory spare a GPU a wait: how many there are, the host has to
   /// know. Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
+  /// `dropout_keys_T`: as Context has them, on any device; without them nothing is dropped.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
-                                    const sherd::ops::Documents& documents);
+                                    const sherd::ops::Documents& documents,
+                                    const at::Tensor& dropout_keys_T = {});
 
   /// The same of positions that the caller has found, on any device: for a sharded model whose
   /// micro-batches are graphs (sherd::MicroBatchGraphs) on the model's.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
-                                    const sherd::ops::Documents& documents);
+                                    const sherd::ops::Documents& documents,
+                                    const at::Tensor& dropout_keys_T = {});
 
   /// How many rows of logits loss_sum() holds at a time: V elements each. Of more rows than that,
   /// gradients are computed in forward and held in fp32 until backward.
@@ -105,9 +108,9 @@ class CausalLmImpl : public torch::nn::Module {
   [[nodiscard]] const std::string& embedding_name() const noexcept { return embedding_name_; }
 
  private:
-  // The last layer's output, before the final norm -> [T, D]. `cache` is null unless decoding.
-  [[nodiscard]] at::Tensor hidden_states(const at::Tensor& ids_T,
-                                         const sherd::ops::Documents& documents, KvCache* cache);
+  // The last layer's output, before the final norm -> [T, D].
+  [[nodiscard]] at::Tensor hidden_states(const at::Tensor& ids_T, const Context& context);
+  // `cache` is null unless decoding.
   [[nodiscard]] Context context_of(const sherd::ops::Documents& documents, KvCache* cache,
                                    at::Device device);
   [[nodiscard]] at::Tensor positions_of(const sherd::ops::Documents& documents, KvCache* cache,
@@ -115,6 +118,7 @@ class CausalLmImpl : public torch::nn::Module {
   // The head's products, mapped.
   [[nodiscard]] at::Tensor scores(const at::Tensor& hidden) const;
   [[nodiscard]] const at::Tensor& head_weight() const;
+  [[nodiscard]] sherd::ops::LowRank head_update(const at::Tensor& dropout_keys) const;
 
   CausalLmNames names_;
   DecoderConfig config_;

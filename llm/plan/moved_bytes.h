@@ -11,6 +11,9 @@ namespace llm::plan {
 
 /// What a call of an operator reads and writes where one kernel does all that belongs together, as
 /// on GPUs: of a product what is done beside it in passes of their own, of others each array once.
+/// Whether the weight of ops::swiglu_linear() or geglu_linear() takes no gradient, by the arguments
+/// of their backward.
+[[nodiscard]] bool has_frozen_weight(c10::ArrayRef<const c10::IValue> arguments);
 /// By its name without "sherd::" or "aten::" and the arguments that profilers see. What only names
 /// memory anew moves nothing.
 [[nodiscard]] double moved_bytes(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);

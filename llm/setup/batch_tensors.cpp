@@ -13,10 +13,12 @@ model::TokenBatch to_tensors(const inputs::Batch& batch) {
 
 at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model, const model::TokenBatch& batch) {
   // Labels stay on the host, which has to know how many there are.
-  return model.run([&labels = batch.labels_T](
-                       model::CausalLmImpl& lm, const at::Tensor& ids,
-                       const Documents& documents) { return lm.loss_sum(ids, labels, documents); },
-                   batch.ids_T, batch.documents);
+  return model.run(
+      [&labels = batch.labels_T, &keys = batch.dropout_keys_T](
+          model::CausalLmImpl& lm, const at::Tensor& ids, const Documents& documents) {
+        return lm.loss_sum(ids, labels, documents, keys);
+      },
+      batch.ids_T, batch.documents);
 }
 
 }  // namespace llm::setup

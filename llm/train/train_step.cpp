@@ -12,6 +12,7 @@
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 
+#include "llm/model/dropout_keys.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/train/first_gradient.h"
 #include "sherd/error.h"
@@ -20,10 +21,20 @@ namespace llm::train {
 
 namespace {
 
+// Undefined where nothing is dropped.
+at::Tensor dropout_keys_of(const inputs::Batch& batch, const StepPlan& plan) {
+  return plan.dropout_seed
+             ? model::dropout_keys(*plan.dropout_seed, plan.number, batch.numbers, batch.bounds)
+             : at::Tensor();
+}
+
 // forward() and backward() are seen by LibTorch's profilers under these names.
-at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& batch) {
+at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& batch,
+                   const StepPlan& plan) {
   RECORD_USER_SCOPE("forward");
-  return setup::loss_sum(model, setup::to_tensors(batch));
+  model::TokenBatch tensors = setup::to_tensors(batch);
+  tensors.dropout_keys_T = dropout_keys_of(batch, plan);
+  return setup::loss_sum(model, tensors);
 }
 
 // `gradient`: of the loss; undefined: 1.
@@ -156,11 +167,12 @@ at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
   at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
   for (const inputs::Batch& batch : micro_batches) {
     if (plan.graphs != nullptr) {
-      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out));
+      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out,
+                                dropout_keys_of(batch, plan)));
       clock_.mark(Phase::Backward);  // with the forward, which is in the same graph
       continue;
     }
-    const at::Tensor loss = forward(model, batch) / supervised;
+    const at::Tensor loss = forward(model, batch, plan) / supervised;
     clock_.mark(Phase::Forward);
     backward(scaler != nullptr ? scaler->scale(loss) : loss, gradient_of(loss, plan));
     sum.add_(loss.detach());
