@@ -183,6 +183,31 @@ TEST_F(AdapterRun, IsPlannedAndChecked) {
   EXPECT_THAT(expect_code(0, Arguments{"check"} + run + kLora).out, Not(HasSubstr("failed")));
 }
 
+// The folder for PEFT says that both are tied, and the merged model keeps them so.
+TEST(AdapterOfATiedModel, TrainsEmbeddingAndHeadAsOne) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run", merged = folder.path() / "merged";
+  expect_code(0, lora_run(output, "3") + Arguments{"--adapter.modules_to_save", "embed_tokens",
+                                                   "--checkpoint.export", "end"});
+  const double run = loss_of({output});
+  EXPECT_TRUE(json::parse(read_file(output / "export/adapter_config.json"))
+                  .at("ensure_weight_tying")
+                  .get<bool>());
+  EXPECT_EQ(loss_of({output / "export"}), run);
+  expect_code(0, {"export", output, "--merged", "--out", merged});
+  EXPECT_NEAR(loss_of({merged}), run, 2e-6 * run);
+  EXPECT_TRUE(json::parse(read_file(merged / "config.json")).at("tie_word_embeddings").get<bool>());
+  const sherd::SafetensorsFile before(kModel + "/model.safetensors");
+  const sherd::SafetensorsFile after((merged / "model.safetensors").string());
+  const auto embedding = [](const sherd::SafetensorsFile& file) {
+    return file.read(*file.find("model.embed_tokens.weight"));
+  };
+  EXPECT_FALSE(embedding(after).equal(embedding(before)));
+  EXPECT_FALSE(after.contains("lm_head.weight"));
+  EXPECT_THAT(expect_code(65, {"export", output, "--gguf", folder.path() / "lora.gguf"}).err,
+              HasSubstr("'model.embed_tokens' is trained whole"));
+}
+
 TEST(AdapterFaults, AreTold) {
   const TempFolder folder;
   const auto refuse = [&](const Arguments& flags, const std::string& message) {
