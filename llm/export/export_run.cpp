@@ -144,7 +144,8 @@ bool export_run(const config::RunConfig& config, const std::string& last,
   std::optional<CheckpointExport> work;  // on rank 0
   const std::string tensors = setup::from_rank_0(world, [&] {
     files::remove_folder(making);
-    work.emplace(ExportOptions{.checkpoint = checkpoint, .out = making});
+    work.emplace(
+        ExportOptions{.checkpoint = checkpoint, .out = making, .model = "", .dtype = std::nullopt});
     return std::to_string(work->tensors());
   });
   for (std::int64_t i = 0; i < std::stoll(tensors); ++i) {

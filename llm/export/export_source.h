@@ -62,9 +62,9 @@ struct ExportSource {
 
   using TakeValues = std::function<void(const float* values, std::int64_t numel)>;
   /// Calls `take` with fp32 values of a parameter in order: those of the checkpoint, or of its base
-  /// where that was not trained; of a merged export with those of the adapter added. Memory then:
-  /// the parameter three times. Memory: that of sherd::read_checkpoint_values(); 16 MiB for the
-  /// base. Throws sherd::Error: BadData for a damaged checkpoint, StorageIo.
+  /// where that was not trained; of a merged export with those of the adapter added. Memory: that
+  /// of sherd::read_checkpoint_values(), 16 MiB for the base; three times a merged parameter.
+  /// Throws sherd::Error: BadData for a damaged checkpoint, StorageIo.
   void for_each_values(const std::string& parameter, const TakeValues& take) const;
 
   /// All values of a parameter, in fp32 and in its shape.
