@@ -268,10 +268,14 @@ std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evalua
 
 // What the run's model said of pairs before it was trained. It is gone when the run's is loaded.
 void give_reference(std::vector<llm::inputs::Dataset>& datasets, const Evaluated& found,
-                    const llm::setup::ModelShape& shape, const sherd::ShardOptions& options,
-                    sherd::World& world, llm::track::Progress* progress) {
-  llm::eval::EvaluatedModel base = found.model;
-  base.checkpoint.clear();
+                    const sherd::ShardOptions& options, sherd::World& world,
+                    llm::track::Progress* progress) {
+  llm::eval::EvaluatedModel base;
+  base.model_folder = found.model.model_folder;
+  base.ignored_fields = found.model.ignored_fields;
+  base.max_length = found.model.max_length;
+  const auto shape = llm::setup::read_on_all_ranks(
+      world, [&] { return llm::setup::model_shape(base.model_folder, base.ignored_fields); });
   auto model = llm::track::with_progress(progress, "loading the reference model", [&] {
     return llm::eval::load_evaluated(base, shape, sherd::Mesh::shard(world), options);
   });
@@ -389,7 +393,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto progress = progress_of(rank, flags.json);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model.model, "--model");
+  resolve_model(names, flags.model);
   names.resolve_data(flags.data, "--data");
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
@@ -403,7 +407,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto tokenizer = llm::setup::read_on_all_ranks(
       world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
   const auto shape = llm::setup::read_on_all_ranks(world, [&] {
-    auto read = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+    auto read = llm::eval::shape_of(source);
     llm::eval::require_same_model(source, read, tokenizer);
     return read;
   });
@@ -434,8 +438,8 @@ int evaluate(Rank& rank, EvalFlags flags) {
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
   const auto objective = source.run ? llm::setup::objective_of(*source.run) : nullptr;
-  if (objective && objective->needs_reference()) {
-    give_reference(datasets, found, shape, options, world, progress.get());
+  if (objective && objective->needs_reference() && !llm::setup::reference_is_base(*source.run)) {
+    give_reference(datasets, found, options, world, progress.get());
   }
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
     auto loaded = llm::eval::load_evaluated(source, shape, sherd::Mesh::shard(world), options);

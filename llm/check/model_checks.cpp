@@ -104,13 +104,15 @@ double probe_loss(CheckedRun& run) {
 
 // Of pairs, with what the model says of them now, as at the first step of a run.
 void set_reference(CheckedRun& run, std::vector<inputs::Batch>& batches) {
-  if (run.config.train.objective != config::Objective::Dpo) {
+  const bool needs_reference =
+      run.config.train.objective == config::Objective::Dpo && !setup::reference_is_base(run.config);
+  if (!needs_reference) {
     return;
   }
   for (inputs::Batch& batch : batches) {
-    const at::Tensor logps_N = setup::logps(run.model, setup::to_tensors(batch)).cpu();
+    const at::Tensor logps_N = setup::base_logps(run.model, setup::to_tensors(batch)).cpu();
     const auto* const values = logps_N.const_data_ptr<double>();
-    batch.reference_logps.assign(values, values + logps_N.numel());
+    batch.reference_logps.emplace(values, values + logps_N.numel());
   }
 }
 

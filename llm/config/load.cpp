@@ -61,6 +61,7 @@ std::string joined(const std::vector<std::string>& faults) {
 // What a recipe reads.
 void find_shipped(const std::filesystem::path& recipe, RunConfig& config) {
   config.model.path = path_in_recipe(config.model.path, recipe);
+  config.adapter.path = path_in_recipe(config.adapter.path, recipe);
   config.data.chat_template = path_in_recipe(config.data.chat_template, recipe);
   for (auto* sets : {&config.data.train, &config.data.eval}) {
     for (DataSet& set : *sets) {

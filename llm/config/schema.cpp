@@ -1,6 +1,6 @@
 // Every key, once: its section, kind, bounds, unit, meaning, whether it may change on resume, and
 // the names it had. A feature to come is one NotYet entry, or a planned word of a choice.
-// The keys of data are in schema_data.cpp.
+// The keys of data are in schema_data.cpp, those of adapters in schema_adapter.cpp.
 
 #include <utility>
 
@@ -36,7 +36,12 @@ Table fields(ModelSection& model) {
               "what the model computes",
        .on_resume = OnResume::Fixed},
       planned_field("overrides", "changes to config.json's fields"),
-      planned_field("trainable", "training only some parameters"),
+      {.name = "trainable",
+       .slot = strings(model.trainable),
+       .doc = "regular expressions for whole names of parameters, such as model.layers.29.*: only "
+              "these are trained, and checkpoints hold them alone "
+              "([partial training](checkpoints.md#a-part-of-the-model)); empty: all",
+       .on_resume = OnResume::Fixed},
   }};
 }
 
@@ -507,11 +512,11 @@ Table fields(LogSection& log) {
 }  // namespace
 
 Table schema(RunConfig& config) {
-  Field adapter = planned_field("adapter", "adapters such as LoRA");
-  adapter.old_names = {{.key = "lora"}};
   return {{
       {.name = "model", .slot = fields(config.model), .doc = "The model to train."},
-      std::move(adapter),
+      {.name = "adapter",
+       .slot = adapter_fields(config.adapter),
+       .doc = "Training an adapter in place of the model ([adapters](adapters.md))."},
       {.name = "data", .slot = data_fields(config.data), .doc = "Training and evaluation data."},
       {.name = "train",
        .slot = fields(config.train, config.device),

@@ -20,7 +20,7 @@ using inputs::PairLogps;
 
 // Of some pairs, as bytes: chosen, rejected, chosen, …
 std::string bytes_of(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& pairs) {
-  const at::Tensor logps_N = setup::logps(model, setup::to_tensors(pairs)).cpu().contiguous();
+  const at::Tensor logps_N = setup::base_logps(model, setup::to_tensors(pairs)).cpu().contiguous();
   return {reinterpret_cast<const char*>(logps_N.const_data_ptr<double>()),
           static_cast<std::size_t>(logps_N.numel()) * sizeof(double)};
 }

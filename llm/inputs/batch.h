@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,7 +42,9 @@ struct Batch {
   std::vector<std::int64_t> bounds = {0};  ///< [documents + 1]: where each begins; the last end
   std::int64_t supervised_tokens = 0;      ///< labels that count
   bool are_pairs = false;  ///< documents 2i and 2i + 1 are the chosen and rejected text of sample i
-  std::vector<double> reference_logps = {};  ///< [documents]; empty where they are not known
+  /// [documents]; none where the samples do not have them.
+  std::optional<std::vector<double>> reference_logps = std::nullopt;
+  std::vector<std::int64_t> numbers = {};  ///< [documents]: of the sample in the data set
 
   [[nodiscard]] std::int64_t tokens() const { return bounds.back(); }
   [[nodiscard]] std::int64_t documents() const { return std::ssize(bounds) - 1; }

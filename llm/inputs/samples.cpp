@@ -26,6 +26,7 @@ class ReferencedPairs final : public SampleSource {
   [[nodiscard]] std::int64_t rejected_begin(std::size_t index) const override {
     return pairs_.rejected_begin(index);
   }
+  [[nodiscard]] bool has_reference() const override { return true; }
   [[nodiscard]] std::int64_t tokens() const override { return pairs_.tokens(); }
 
  private:

@@ -61,6 +61,8 @@ class SampleSource {
   [[nodiscard]] virtual std::int64_t supervised(std::size_t index) const = 0;
   /// Sample::rejected_begin, without reading its tokens.
   [[nodiscard]] virtual std::int64_t rejected_begin(std::size_t /*index*/) const { return 0; }
+  /// Whether all samples are pairs with Sample::reference_logps.
+  [[nodiscard]] virtual bool has_reference() const { return false; }
   /// Tokens of all samples.
   [[nodiscard]] virtual std::int64_t tokens() const = 0;
 };
@@ -81,6 +83,7 @@ class Samples {
   [[nodiscard]] std::int64_t rejected_begin(std::size_t index) const {
     return source_->rejected_begin(index);
   }
+  [[nodiscard]] bool has_reference() const { return source_ && source_->has_reference(); }
   [[nodiscard]] std::int64_t tokens() const { return source_ ? source_->tokens() : 0; }
 
  private:

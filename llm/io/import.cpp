@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "llm/families/family.h"
+#include "llm/model/adapter_names.h"
 #include "sherd/error.h"
 
 namespace llm::io {
@@ -127,6 +128,9 @@ std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
   std::vector<WeightSource> sources;
   std::set<std::string> used;
   for (const auto& parameter : model.named_parameters()) {
+    if (model::is_of_adapter(parameter.key())) {
+      continue;
+    }
     const std::string name = names.in_folder(parameter.key());
     sources.push_back({parameter.key(), find_weight(folder, name, parameter.value().sizes())});
     used.insert(name);
@@ -149,7 +153,10 @@ std::function<std::string(const std::string&)> names_in_file(
   for (const WeightSource& source : sources) {
     names[source.parameter] = source.location.entry->name;
   }
-  return [names = std::move(names)](const std::string& parameter) { return names.at(parameter); };
+  return [names = std::move(names)](const std::string& parameter) {
+    const auto found = names.find(parameter);
+    return found == names.end() ? std::string() : found->second;
+  };
 }
 
 bool has_weights(const std::string& folder) {

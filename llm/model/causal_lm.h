@@ -46,6 +46,7 @@ struct Supervised {
 struct ObjectiveInputs {
   const sherd::Objective& objective;
   at::Tensor reference_logps_N = {};  ///< fp64 [N]; undefined unless needs_reference()
+  at::Tensor dropout_keys_T = {};     ///< as loss_sum() takes them
 };
 
 /// What an objective makes of a batch.
@@ -76,13 +77,16 @@ class CausalLmImpl : public torch::nn::Module {
   /// Shapes: int64 [T]; labels as `ids`, not shifted: that of a document's first token is not
   /// looked at. Labels in the host's memory spare a GPU a wait: how many there are, the host has to
   /// know. Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
+  /// `dropout_keys_T`: as Context has them, on any device; without them nothing is dropped.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
-                                    const sherd::ops::Documents& documents);
+                                    const sherd::ops::Documents& documents,
+                                    const at::Tensor& dropout_keys_T = {});
 
   /// The same of positions that the caller has found, on any device: for a sharded model whose
   /// micro-batches are graphs (sherd::MicroBatchGraphs) on the model's.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
-                                    const sherd::ops::Documents& documents);
+                                    const sherd::ops::Documents& documents,
+                                    const at::Tensor& dropout_keys_T = {});
 
   /// The loss of an objective over these documents, and how its gradient flows: through the head a
   /// second time, with the objective's coefficients as weights of rows. Labels as loss_sum() takes
@@ -130,9 +134,9 @@ class CausalLmImpl : public torch::nn::Module {
   [[nodiscard]] const std::string& embedding_name() const noexcept { return embedding_name_; }
 
  private:
-  // The last layer's output, before the final norm -> [T, D]. `cache` is null unless decoding.
-  [[nodiscard]] at::Tensor hidden_states(const at::Tensor& ids_T,
-                                         const sherd::ops::Documents& documents, KvCache* cache);
+  // The last layer's output, before the final norm -> [T, D].
+  [[nodiscard]] at::Tensor hidden_states(const at::Tensor& ids_T, const Context& context);
+  // `cache` is null unless decoding.
   [[nodiscard]] Context context_of(const sherd::ops::Documents& documents, KvCache* cache,
                                    at::Device device);
   [[nodiscard]] at::Tensor positions_of(const sherd::ops::Documents& documents, KvCache* cache,
@@ -140,12 +144,14 @@ class CausalLmImpl : public torch::nn::Module {
   // What the head sees of supervised positions -> [S, D], and what it is to predict -> [S].
   struct HeadInputs;
   [[nodiscard]] HeadInputs head_inputs(const at::Tensor& ids_T, const Supervised& supervised,
-                                       const sherd::ops::Documents& documents);
+                                       const sherd::ops::Documents& documents,
+                                       const at::Tensor& dropout_keys_T);
   // −log p of each target, without gradients -> [S].
-  [[nodiscard]] at::Tensor losses_of(const HeadInputs& inputs) const;
+  [[nodiscard]] at::Tensor losses_of(const HeadInputs& head) const;
   // The head's products, mapped.
   [[nodiscard]] at::Tensor scores(const at::Tensor& hidden) const;
   [[nodiscard]] const at::Tensor& head_weight() const;
+  [[nodiscard]] sherd::ops::LowRank head_update(const at::Tensor& dropout_keys) const;
 
   CausalLmNames names_;
   DecoderConfig config_;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "llm/model/parts.h"
+#include "sherd/lora.h"
 
 namespace llm::model {
 
@@ -18,6 +19,9 @@ sherd::ParamInitFn random_weights(const CausalLmImpl& model, double std) {
     biases.insert(item.key() + ".bias");
   }
   return [norms, biases, std](sherd::ParameterInit& parameter) {
+    if (sherd::initialize_lora(parameter)) {
+      return;
+    }
     if (const auto norm = norms.find(parameter.name()); norm != norms.end()) {
       parameter.fill_constant(norm->second);
     } else if (biases.contains(parameter.name())) {

@@ -12,6 +12,8 @@ struct TokenBatch {
   at::Tensor ids_T;     ///< int64 [T]
   at::Tensor labels_T;  ///< as `ids_T`, not shifted
   sherd::ops::Documents documents;
+  /// As Context::dropout_keys_T, on any device.
+  at::Tensor dropout_keys_T = {};
   at::Tensor reference_logps_N = {};  ///< fp64, of each document; undefined where not known
 };
 

@@ -73,11 +73,33 @@ Calls linear_backward(const Arguments& arguments) {
   return calls;
 }
 
+// Products with the A's and B's of low-rank updates: the last two arguments, where they are lists.
+void add_updates(const Arguments& arguments, bool is_backward, Calls& calls) {
+  const at::Tensor& rows = arguments[0].toTensor();
+  const auto element = static_cast<double>(rows.element_size());
+  const double count = static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1));
+  for (std::size_t i = 1; i <= 2 && i < arguments.size(); ++i) {
+    const c10::IValue& list = arguments[arguments.size() - i];
+    for (const at::Tensor& matrix :
+         list.isTensorList() ? list.toTensorVector() : std::vector<at::Tensor>()) {
+      const Sizes sizes{count, static_cast<double>(matrix.size(1)),
+                        static_cast<double>(matrix.size(0)), element};
+      if (is_backward) {
+        add_backward_products(sizes, calls);
+      } else {
+        calls.push_back(sizes.product(Kernel::Product));
+      }
+    }
+  }
+}
+
 // Between gate and up and the product's input are as many values.
 Calls gated_linear(const Arguments& arguments) {
   const Sizes sizes = sizes_of(arguments);
-  return {over(Kernel::SwiGlu, 3 * sizes.rows * sizes.inputs, sizes.element),
-          sizes.product(Kernel::Product)};
+  Calls calls = {over(Kernel::SwiGlu, 3 * sizes.rows * sizes.inputs, sizes.element),
+                 sizes.product(Kernel::Product)};
+  add_updates(arguments, /*is_backward=*/false, calls);
+  return calls;
 }
 
 Calls gated_linear_backward(const Arguments& arguments) {
@@ -88,7 +110,11 @@ Calls gated_linear_backward(const Arguments& arguments) {
   if (!in_one) {
     calls.push_back(over(Kernel::SwiGlu, 3 * values, sizes.element));
   }
-  add_backward_products(sizes, calls);
+  calls.push_back(sizes.product(Kernel::ProductTowardsInput));
+  if (!has_frozen_weight(arguments)) {
+    calls.push_back(sizes.product(Kernel::ProductTowardsWeight));
+  }
+  add_updates(arguments, /*is_backward=*/true, calls);
   return calls;
 }
 
@@ -160,6 +186,17 @@ Calls kernels_of(std::string_view name, Arguments arguments) {
   }
   if (name == "linear_backward") {
     return linear_backward(arguments);
+  }
+  if (name == "linear_input_gradient") {
+    return {sizes_of(arguments).product(Kernel::ProductTowardsInput)};
+  }
+  if (name == "linear_weight_gradient") {
+    return {sizes_of(arguments).product(Kernel::ProductTowardsWeight)};
+  }
+  if (name == "lora_linear" || name == "lora_linear_backward") {
+    Calls calls;
+    add_updates(arguments, name == "lora_linear_backward", calls);
+    return calls;
   }
   if (name == "swiglu_linear" || name == "geglu_linear") {
     return gated_linear(arguments);

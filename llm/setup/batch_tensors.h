@@ -21,7 +21,8 @@ namespace llm::setup {
                                   const model::TokenBatch& batch);
 
 /// CausalLmImpl::objective_sum of a sharded model: the sum over the samples of these documents, in
-/// its figures too. Collective, as is the backward of its loss.
+/// its figures too. A batch without `reference_logps_N` takes base_logps(), where the objective
+/// needs a reference. Collective, as is the backward of its loss.
 [[nodiscard]] model::ObjectiveLoss objective_sum(sherd::Sharded<model::CausalLm>& model,
                                                  const model::TokenBatch& batch,
                                                  const sherd::Objective& objective);
@@ -29,5 +30,8 @@ namespace llm::setup {
 /// CausalLmImpl::logps of a sharded model -> fp64 [N] on its device. Collective.
 [[nodiscard]] at::Tensor logps(sherd::Sharded<model::CausalLm>& model,
                                const model::TokenBatch& batch);
+/// The same with adapters switched off.
+[[nodiscard]] at::Tensor base_logps(sherd::Sharded<model::CausalLm>& model,
+                                    const model::TokenBatch& batch);
 
 }  // namespace llm::setup

@@ -30,4 +30,8 @@ std::unique_ptr<sherd::Objective> objective_of(const config::RunConfig& config) 
       model::DpoOptions{loss_of(preference.loss), preference.beta, preference.label_smoothing});
 }
 
+bool reference_is_base(const config::RunConfig& config) {
+  return config.adapter.kind != config::AdapterKind::None && config.adapter.modules_to_save.empty();
+}
+
 }  // namespace llm::setup

@@ -46,6 +46,7 @@ std::string model_text(const RunInputs& inputs) {
   setup::Settings decides = setup::model_identity(inputs.model.config, inputs.tokenizer);
   decides.emplace_back("param_dtype",
                        std::to_string(static_cast<int>(config.precision.param_dtype)));
+  decides.emplace_back("adapter", config.adapter.path);
   decides.emplace_back("max_length", std::to_string(config.data.max_length.value_or(0)));
   if (config.model.init == config::Init::Random) {
     decides.emplace_back("seed", std::to_string(config.train.seed));

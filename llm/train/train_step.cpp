@@ -15,6 +15,7 @@
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 
+#include "llm/model/dropout_keys.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/train/first_gradient.h"
 #include "sherd/error.h"
@@ -23,13 +24,21 @@ namespace llm::train {
 
 namespace {
 
+// Undefined where nothing is dropped.
+at::Tensor dropout_keys_of(const inputs::Batch& batch, const StepPlan& plan) {
+  return plan.dropout_seed
+             ? model::dropout_keys(*plan.dropout_seed, plan.number, batch.numbers, batch.bounds)
+             : at::Tensor();
+}
+
 // forward() and backward() are seen by LibTorch's profilers under these names.
 model::ObjectiveLoss forward(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& batch,
-                             const sherd::Objective* objective) {
+                             const StepPlan& plan) {
   RECORD_USER_SCOPE("forward");
-  const model::TokenBatch tensors = setup::to_tensors(batch);
-  return objective != nullptr ? setup::objective_sum(model, tensors, *objective)
-                              : model::ObjectiveLoss{setup::loss_sum(model, tensors), {}};
+  model::TokenBatch tensors = setup::to_tensors(batch);
+  tensors.dropout_keys_T = dropout_keys_of(batch, plan);
+  return plan.objective != nullptr ? setup::objective_sum(model, tensors, *plan.objective)
+                                   : model::ObjectiveLoss{setup::loss_sum(model, tensors), {}};
 }
 
 // `gradient`: of the loss; undefined: 1.
@@ -184,11 +193,12 @@ at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
   }
   for (const inputs::Batch& batch : micro_batches) {
     if (plan.graphs != nullptr) {
-      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out));
+      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out,
+                                dropout_keys_of(batch, plan)));
       clock_.mark(Phase::Backward);  // with the forward, which is in the same graph
       continue;
     }
-    const model::ObjectiveLoss of_batch = forward(model, batch, objective_);
+    const model::ObjectiveLoss of_batch = forward(model, batch, plan);
     const at::Tensor loss = of_batch.loss_sum / divisor;
     if (objective_ != nullptr) {
       objective_figures_.add_(of_batch.figures_F);

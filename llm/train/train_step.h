@@ -56,6 +56,8 @@ struct StepPlan {
   /// On a device: whether a step before, whose figures have not been read, was left out for not
   /// being finite; then so is this one. LaunchedStep::left_out() of the last; undefined: no.
   at::Tensor left_out = {};
+  /// Of the masks of dropout; none: nothing is dropped.
+  std::optional<std::uint64_t> dropout_seed = std::nullopt;
   /// Runs its micro-batches; null: they are no graphs.
   GraphedMicroBatches* graphs = nullptr;
   /// The loss; null: cross-entropy of the supervised tokens. Not with `graphs`.

@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "llm/eval/prediction_files.h"
+#include "llm/model/dropout_keys.h"
 #include "llm/plan/rates.h"
 #include "llm/plan/run_plan.h"
 #include "llm/setup/device.h"
@@ -161,6 +162,9 @@ TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
   plan.skips_non_finite = config.train.on_non_finite == config::OnNonFinite::Skip;
   if (pending_ && !plan.skips_non_finite) {
     plan.left_out = pending_->step.left_out();
+  }
+  if (model::has_dropout(*run_.model->module())) {
+    plan.dropout_seed = static_cast<std::uint64_t>(config.train.seed);
   }
   plan.graphs = graphs_ ? &*graphs_ : nullptr;
   plan.objective = run_.objective.get();

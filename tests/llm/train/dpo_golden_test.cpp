@@ -67,6 +67,7 @@ class DpoGolden {
     const std::vector<double> reference = numbers("reference_logps");
     inputs::Batch batch;
     batch.are_pairs = true;
+    batch.reference_logps.emplace();
     for (const std::int64_t pair : pairs) {
       for (const std::int64_t row : {pair, kPairs + pair}) {
         const std::int64_t length = mask[row].sum().item<std::int64_t>();
@@ -77,7 +78,7 @@ class DpoGolden {
           batch.supervised_tokens += counts ? 1 : 0;
         }
         batch.bounds.push_back(std::ssize(batch.input_ids));
-        batch.reference_logps.push_back(reference[static_cast<std::size_t>(row)]);
+        batch.reference_logps->push_back(reference[static_cast<std::size_t>(row)]);
       }
     }
     return batch;
