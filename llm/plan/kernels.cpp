@@ -118,16 +118,25 @@ Calls gated_linear_backward(const Arguments& arguments) {
   return calls;
 }
 
-Calls cross_entropy(const Sizes& chunk, bool has_forward, bool has_backward) {
+struct LossParts {
+  bool has_forward;
+  bool has_backward;
+  bool has_frozen_head;
+};
+
+Calls cross_entropy(const Sizes& chunk, const LossParts& parts) {
   const double logits = chunk.rows * chunk.outputs;
   Calls calls;
-  if (has_forward) {
+  if (parts.has_forward) {
     calls.push_back(chunk.product(Kernel::Logits));
     calls.push_back(over(Kernel::CrossEntropy, logits, chunk.element));
   }
-  if (has_backward) {
+  if (parts.has_backward) {
     calls.push_back(over(Kernel::CrossEntropyBackward, 2 * logits, chunk.element));
-    add_backward_products(chunk, calls);
+    calls.push_back(chunk.product(Kernel::ProductTowardsInput));
+    if (!parts.has_frozen_head) {
+      calls.push_back(chunk.product(Kernel::ProductTowardsWeight));
+    }
   }
   return calls;
 }
@@ -138,13 +147,18 @@ Calls chunked_cross_entropy(const Arguments& arguments) {
   const auto chunk = static_cast<double>(arguments[2].toInt());
   const double chunks = std::ceil(sizes.rows / chunk);
   sizes.rows /= chunks;
-  Calls calls = cross_entropy(sizes, true, true);
-  calls.push_back(over(Kernel::Copy, sizes.weight(), sizes.element + 2 * kWide));
+  const bool is_frozen = has_frozen_head(arguments);
+  Calls calls = cross_entropy(sizes, {true, true, is_frozen});
+  if (!is_frozen) {
+    calls.push_back(over(Kernel::Copy, sizes.weight(), sizes.element + 2 * kWide));
+  }
   calls.push_back(over(Kernel::Copy, sizes.rows * sizes.inputs, sizes.element + kWide));
   for (KernelCall& call : calls) {
     call.times = chunks;
   }
-  calls.push_back(over(Kernel::Copy, sizes.weight(), kWide));  // the sum's zeros
+  if (!is_frozen) {
+    calls.push_back(over(Kernel::Copy, sizes.weight(), kWide));  // the sum's zeros
+  }
   return calls;
 }
 
@@ -206,7 +220,8 @@ Calls kernels_of(std::string_view name, Arguments arguments) {
   }
   if (name == "linear_cross_entropy" || name == "linear_cross_entropy_backward") {
     const bool is_backward = name == "linear_cross_entropy_backward";
-    return cross_entropy(sizes_of(arguments), !is_backward, is_backward);
+    return cross_entropy(sizes_of(arguments),
+                         {!is_backward, is_backward, has_frozen_head(arguments)});
   }
   if (name == "chunked_linear_cross_entropy") {
     return chunked_cross_entropy(arguments);

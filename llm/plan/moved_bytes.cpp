@@ -125,6 +125,10 @@ bool has_frozen_weight(Arguments arguments) {
   return arguments.size() > 3 && arguments[3].isInt() && arguments[3].toInt() == 0;
 }
 
+bool has_frozen_head(Arguments arguments) {
+  return !arguments[1].toTensor().requires_grad();
+}
+
 double moved_bytes(std::string_view name, Arguments arguments) {
   if (is_among(kNothing, name) || is_among(kNewNames, name)) {
     return 0;

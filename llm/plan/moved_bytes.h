@@ -14,6 +14,8 @@ namespace llm::plan {
 /// Whether the weight of ops::swiglu_linear() or geglu_linear() takes no gradient, by the arguments
 /// of their backward.
 [[nodiscard]] bool has_frozen_weight(c10::ArrayRef<const c10::IValue> arguments);
+/// Of a loss: whether its second argument, the head's weight, is frozen.
+[[nodiscard]] bool has_frozen_head(c10::ArrayRef<const c10::IValue> arguments);
 /// By its name without "sherd::" or "aten::" and the arguments that profilers see. What only names
 /// memory anew moves nothing.
 [[nodiscard]] double moved_bytes(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);

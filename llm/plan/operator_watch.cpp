@@ -24,12 +24,18 @@ constexpr std::string_view kOurs = "sherd::";
 constexpr std::string_view kLibTorchs = "aten::";
 constexpr std::string_view kBackward = "_backward";
 constexpr std::string_view kAttention = "attention";
+constexpr std::string_view kLoss = "linear_cross_entropy";
 constexpr std::string_view kChunkedLoss = "chunked_linear_cross_entropy";
 constexpr std::array<std::string_view, 2> kContainers = {"forward", "backward"};
 constexpr std::string_view kUpdate = "lora_linear";
-constexpr std::array<std::string_view, 8> kProducts = {
-    "linear",        "linear_input_gradient", "linear_weight_gradient", "inference_linear",
-    "swiglu_linear", "geglu_linear",          "linear_cross_entropy",   kUpdate};
+constexpr std::array<std::string_view, 8> kProducts = {"linear",
+                                                       "linear_input_gradient",
+                                                       "linear_weight_gradient",
+                                                       "inference_linear",
+                                                       "swiglu_linear",
+                                                       "geglu_linear",
+                                                       kLoss,
+                                                       kUpdate};
 
 double bytes_of(const Arguments& arguments) {
   double bytes = 0;
@@ -104,7 +110,7 @@ bool multiplies(std::string_view name) {
 
 double product_operations(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
   if (name == kChunkedLoss) {
-    return 3 * linear_operations(arguments);
+    return (has_frozen_head(arguments) ? 2 : 3) * linear_operations(arguments);
   }
   const double directions = name.ends_with(kBackward) ? 2 : 1;
   if (forward_of(name) == kAttention) {
@@ -114,7 +120,9 @@ double product_operations(std::string_view name, c10::ArrayRef<const c10::IValue
   if (forward_of(name) == kUpdate) {
     return of_update;
   }
-  const double of_weight = has_frozen_weight(arguments) ? 1 : directions;
+  const bool is_frozen =
+      forward_of(name) == kLoss ? has_frozen_head(arguments) : has_frozen_weight(arguments);
+  const double of_weight = is_frozen ? 1 : directions;
   return of_weight * linear_operations(arguments) + of_update;
 }
 
