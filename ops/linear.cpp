@@ -7,7 +7,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/unsafe_split_with_sizes.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -17,9 +16,9 @@
 #include "ops/shared/gradient.h"
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
-#include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
 #include "ops/shared/side_by_side.h"
+#include "ops/shared/weight_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -80,24 +79,20 @@ struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             bool after_norm) {
-    RECORD_FUNCTION("sherd::linear", Recorded({input, weight}));
+    RECORD_FUNCTION("sherd::linear", Recorded({input, recorded_weight(weight)}));
     context->save_for_backward(
         {keep_input(context, input, weight, after_norm), weight, bias.value_or(at::Tensor())});
-    const at::Tensor matrix = as_matrix(input);
     const Backend& backend = choose_backend(*context, input);
-    at::Tensor product = at::empty({matrix.size(0), weight.size(0)}, matrix.options());
-    if (bias) {
-      backend.addmm(product, *bias, matrix, weight.t());
-    } else {
-      backend.mm(product, matrix, weight.t());
-    }
-    return with_leading_sizes(product, input.sizes());
+    return with_leading_sizes(
+        weight_product(backend, as_matrix(input), weight, bias.value_or(at::Tensor())),
+        input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &weight = saved[1], &bias = saved[2];
-    RECORD_FUNCTION("sherd::linear_backward", with_bias({gradients[0], weight}, bias));
+    RECORD_FUNCTION("sherd::linear_backward",
+                    with_bias({gradients[0], recorded_weight(weight)}, bias));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
     const at::Tensor grad_output = as_matrix(gradients[0]);
@@ -106,7 +101,7 @@ struct Linear : torch::autograd::Function<Linear> {
     at::Tensor grad_bias;
     if (context->needs_input_grad(0)) {
       grad_input =
-          with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
+          with_leading_sizes(input_gradient(backend, grad_output, weight), gradients[0].sizes());
     }
     if (context->needs_input_grad(1)) {
       const at::Tensor input = as_matrix(kept_input(context, saved[0]));
@@ -139,14 +134,14 @@ struct Linears : torch::autograd::Function<Linears> {
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
                                at::TensorList weights, at::TensorList biases) {
     const at::Tensor joined = joined_or(joined_rows(weights), weights, 0);
-    RECORD_FUNCTION("sherd::linear", Recorded({input, joined}));
+    RECORD_FUNCTION("sherd::linear", Recorded({input, recorded_weight(joined)}));
     variable_list saved = {keep_input(context, input, weights.front(), /*after_norm=*/true)};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     context->save_for_backward(saved);
     context->saved_data[kWeights] = static_cast<int64_t>(weights.size());
     const Backend& backend = choose_backend(*context, input);
-    return outputs_of(product(backend, as_matrix(input), joined, biases), weights, input.sizes());
+    return columns_of(product(backend, as_matrix(input), joined, biases), weights, input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -155,14 +150,14 @@ struct Linears : torch::autograd::Function<Linears> {
     const variable_list weights(saved.begin() + 1, first_bias), biases(first_bias, saved.end());
     const at::Tensor weight = joined_or(joined_rows(weights), weights, 0);
     const at::Tensor grad_output = joined_gradient(gradients);
-    RECORD_FUNCTION("sherd::linear_backward",
-                    with_bias({grad_output, weight}, biases.empty() ? at::Tensor() : biases[0]));
+    RECORD_FUNCTION("sherd::linear_backward", with_bias({grad_output, recorded_weight(weight)},
+                                                        biases.empty() ? at::Tensor() : biases[0]));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
     variable_list result(saved.size());  // of the input, the weights and the biases
     if (context->needs_input_grad(0)) {
       result[0] =
-          with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
+          with_leading_sizes(input_gradient(backend, grad_output, weight), gradients[0].sizes());
     }
     const size_t bias = 1 + weights.size();
     if (context->needs_input_grad({torch::autograd::IndexRange(1, bias)})) {
@@ -182,11 +177,11 @@ struct Linears : torch::autograd::Function<Linears> {
                                  at::TensorList biases) {
     const at::Tensor joined = joined_or(joined_rows(weights), weights, 0);
     const auto bias = biases.empty() ? std::nullopt : std::optional(at::cat(biases));
-    return outputs_of(as_matrix(inference_linear(input, joined, bias)), weights, input.sizes());
+    return columns_of(as_matrix(inference_linear(input, joined, bias)), weights, input.sizes());
   }
 
   // Columns of a product [rows, O₁ + O₂ + …], which autograd does not take for views.
-  static variable_list outputs_of(const at::Tensor& product, at::TensorList weights,
+  static variable_list columns_of(const at::Tensor& product, at::TensorList weights,
                                   at::IntArrayRef sizes) {
     std::vector<int64_t> widths;
     for (const at::Tensor& weight : weights) {
@@ -204,12 +199,7 @@ struct Linears : torch::autograd::Function<Linears> {
 
   static at::Tensor product(const Backend& backend, const at::Tensor& matrix,
                             const at::Tensor& weight, at::TensorList biases) {
-    if (biases.empty()) {
-      return product_of(backend, matrix, weight.t());
-    }
-    at::Tensor out = at::empty({matrix.size(0), weight.size(0)}, matrix.options());
-    backend.addmm(out, at::cat(biases), matrix, weight.t());
-    return out;
+    return weight_product(backend, matrix, weight, biases.empty() ? at::Tensor() : at::cat(biases));
   }
   static variable_list bias_gradients(const variable_list& biases, const at::Tensor& sums) {
     variable_list delivered;

@@ -8,8 +8,8 @@
 #include "ops/shared/gradient.h"
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
-#include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
+#include "ops/shared/weight_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -36,11 +36,11 @@ template <class Gate>
 struct GatedLinear : torch::autograd::Function<GatedLinear<Gate>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& weight) {
-    RECORD_FUNCTION(Gate::kForward, Recorded({gate, weight}));
+    RECORD_FUNCTION(Gate::kForward, Recorded({gate, recorded_weight(weight)}));
     const Backend& backend = choose_backend(*context, gate);
     context->save_for_backward({gate, up, weight});
     const at::Tensor product = as_matrix((backend.*Gate::kGate)(gate, up));
-    return with_leading_sizes(product_of(backend, product, weight.t()), gate.sizes());
+    return with_leading_sizes(weight_product(backend, product, weight), gate.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -49,8 +49,8 @@ struct GatedLinear : torch::autograd::Function<GatedLinear<Gate>> {
     const bool wants_weight = context->needs_input_grad(2);
     const auto with_product = wants_weight ? backend.*Gate::kGateBackwardWithProduct : nullptr;
     const bool in_one = with_product != nullptr;
-    RECORD_FUNCTION(Gate::kBackward,
-                    Recorded({gradients[0], saved[2], static_cast<int64_t>(in_one)}));
+    RECORD_FUNCTION(Gate::kBackward, Recorded({gradients[0], recorded_weight(saved[2]),
+                                               static_cast<int64_t>(in_one)}));
     once_differentiable(Gate::kForward);
     const at::Tensor &gate = saved[0], &up = saved[1], &weight = saved[2];
     const at::Tensor grad_output = as_matrix(gradients[0]);
@@ -62,7 +62,7 @@ struct GatedLinear : torch::autograd::Function<GatedLinear<Gate>> {
     if (wants_weight && !in_one) {
       grad_weight = weight_gradient((backend.*Gate::kGate)(gate, up));
     }
-    at::Tensor grad_product = product_of(backend, grad_output, weight).view(gate.sizes());
+    at::Tensor grad_product = input_gradient(backend, grad_output, weight).view(gate.sizes());
     if (!in_one) {
       const SwiGluGradients grads = (backend.*Gate::kGateBackward)(grad_product, gate, up);
       return {grads.gate, grads.up, grad_weight};

@@ -13,6 +13,7 @@
 #include "files/input.h"
 #include "files/output.h"
 #include "llm/io/hf_config.h"
+#include "ops/q8_0.h"
 #include "sherd/error.h"
 
 namespace llm::io {
@@ -97,7 +98,7 @@ std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& mode
                                                  c10::ScalarType dtype) {
   std::vector<sherd::SafetensorsSpec> specs;
   for (const auto& parameter : model.named_parameters()) {
-    specs.push_back({parameter.key(), dtype, parameter.value().sizes().vec()});
+    specs.push_back({parameter.key(), dtype, sherd::ops::q8_0::number_sizes(parameter.value())});
   }
   return specs;
 }

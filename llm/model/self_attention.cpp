@@ -96,23 +96,24 @@ at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Conte
   return o_proj_->forward(attend(query, key, value, context, layer_, scores_));
 }
 
-GatedMlp::GatedMlp(const DecoderConfig& config) : is_gelu_(config.gelu_gate) {
-  const int64_t width = config.hidden_size, inner = config.feed_forward_size;
+GatedMlp::GatedMlp(const DecoderConfig& config)
+    : is_gelu_(config.gelu_gate), inner_(config.feed_forward_size) {
+  const int64_t width = config.hidden_size;
   const double std = config.initializer_range;
   if (config.fused_projections) {
-    gate_up_proj_ = register_module("gate_up_proj", Projection(width, 2 * inner, std));
+    gate_up_proj_ = register_module("gate_up_proj", Projection(width, 2 * inner_, std));
   } else {
-    gate_proj_ = register_module("gate_proj", Projection(width, inner, std));
-    up_proj_ = register_module("up_proj", Projection(width, inner, std));
+    gate_proj_ = register_module("gate_proj", Projection(width, inner_, std));
+    up_proj_ = register_module("up_proj", Projection(width, inner_, std));
   }
-  down_proj_ = register_module("down_proj", Projection(inner, width, std));
+  down_proj_ = register_module("down_proj", Projection(inner_, width, std));
 }
 
 at::Tensor GatedMlp::forward(const at::Tensor& normalised_TD) const {
-  const int64_t inner = down_proj_->weight.size(1);
   const auto parts =
       gate_up_proj_
-          ? at::unsafe_split_with_sizes(gate_up_proj_->after_norm(normalised_TD), {inner, inner}, 1)
+          ? at::unsafe_split_with_sizes(gate_up_proj_->after_norm(normalised_TD), {inner_, inner_},
+                                        1)
           : sherd::ops::linears_after_norm(normalised_TD, {gate_proj_->weight, up_proj_->weight});
   return is_gelu_ ? sherd::ops::geglu_linear(parts[0], parts[1], down_proj_->weight)
                   : sherd::ops::swiglu_linear(parts[0], parts[1], down_proj_->weight);
