@@ -122,6 +122,7 @@ const Backend& on_meta() {
     like.attention = &attention;
     like.attention_backward = &attention_backward;
     like.joins_products = true;
+    like.dequantized_numbers = plain::plain_backend().dequantized_numbers;
     like.swiglu = &swiglu;
     like.swiglu_backward = &swiglu_backward;
     like.swiglu_backward_with_product = &swiglu_backward_with_product;

@@ -112,6 +112,11 @@ struct Backend {
   void (*head_logits)(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight);
   void (*head_input_gradient)(at::Tensor& grad_hidden, const at::Tensor& grad_logits,
                               const at::Tensor& weight);
+  /// out [rows, columns], dense, = the numbers of `blocks`, uint8 [rows, bytes] of Q8_0
+  /// (ops/q8_0.h) with dense rows, each rounded once.
+  void (*dequantize)(at::Tensor& out, const at::Tensor& blocks);
+  /// The most numbers that a product with a quantized weight dequantizes at a time, as a rule.
+  int64_t dequantized_numbers;
   /// [columns] in fp32 or wider, of a matrix.
   at::Tensor (*column_sums)(const at::Tensor& matrix);
   /// sum (fp32 or wider) += part, both contiguous.

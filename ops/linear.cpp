@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -16,9 +15,9 @@
 #include "ops/shared/kept_input.h"
 #include "ops/shared/lora_linears.h"
 #include "ops/shared/matrix.h"
-#include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
 #include "ops/shared/side_by_side.h"
+#include "ops/shared/weight_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -43,25 +42,20 @@ struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             bool after_norm) {
-    RECORD_FUNCTION("sherd::linear", Recorded({input, weight}));
+    RECORD_FUNCTION("sherd::linear", Recorded({input, recorded_weight(weight)}));
     context->save_for_backward({keep_input(*context, input, weight.requires_grad(), after_norm),
                                 weight, bias.value_or(at::Tensor())});
-    const at::Tensor matrix = as_matrix(input);
     const Backend& backend = choose_backend(*context, input);
-    at::Tensor product = at::empty({matrix.size(0), weight.size(0)}, matrix.options());
-    if (bias) {
-      backend.addmm(product, *bias, matrix, weight.t());
-    } else {
-      backend.mm(product, matrix, weight.t());
-    }
-    return with_leading_sizes(product, input.sizes());
+    return with_leading_sizes(
+        weight_product(backend, as_matrix(input), weight, bias.value_or(at::Tensor())),
+        input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &weight = saved[1], &bias = saved[2];
     RECORD_FUNCTION(backward_name(context->needs_input_grad(1)),
-                    with_bias({gradients[0], weight}, bias));
+                    with_bias({gradients[0], recorded_weight(weight)}, bias));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
     const at::Tensor grad_output = as_matrix(gradients[0]);
@@ -70,7 +64,7 @@ struct Linear : torch::autograd::Function<Linear> {
     at::Tensor grad_bias;
     if (context->needs_input_grad(0)) {
       grad_input =
-          with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
+          with_leading_sizes(input_gradient(backend, grad_output, weight), gradients[0].sizes());
     }
     if (context->needs_input_grad(1)) {
       const at::Tensor input = as_matrix(kept_input(*context, saved[0]));
@@ -103,7 +97,7 @@ struct Linears : torch::autograd::Function<Linears> {
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
                                at::TensorList weights, at::TensorList biases) {
     const at::Tensor joined = joined_weights(weights);
-    RECORD_FUNCTION("sherd::linear", Recorded({input, joined}));
+    RECORD_FUNCTION("sherd::linear", Recorded({input, recorded_weight(joined)}));
     variable_list saved = {
         keep_input(*context, input, weights.front().requires_grad(), /*after_norm=*/true)};
     saved.insert(saved.end(), weights.begin(), weights.end());
@@ -124,13 +118,14 @@ struct Linears : torch::autograd::Function<Linears> {
     const size_t bias = 1 + weights.size();
     const bool wants_weights = context->needs_input_grad({torch::autograd::IndexRange(1, bias)});
     RECORD_FUNCTION(backward_name(wants_weights),
-                    with_bias({grad_output, weight}, biases.empty() ? at::Tensor() : biases[0]));
+                    with_bias({grad_output, recorded_weight(weight)},
+                              biases.empty() ? at::Tensor() : biases[0]));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
     variable_list result(saved.size());  // of the input, the weights and the biases
     if (context->needs_input_grad(0)) {
       result[0] =
-          with_leading_sizes(product_of(backend, grad_output, weight), gradients[0].sizes());
+          with_leading_sizes(input_gradient(backend, grad_output, weight), gradients[0].sizes());
     }
     if (wants_weights) {
       const at::Tensor input = as_matrix(kept_input(*context, saved[0]));

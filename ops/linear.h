@@ -10,7 +10,9 @@
 namespace sherd::ops {
 
 /// input · weightᵀ, plus the bias where there is one.
-/// Shapes: input [..., I], weight [O, I] and bias [O] of the same dtype -> [..., O].
+/// Shapes: input [..., I], weight [O, I] and bias [O] of the same dtype -> [..., O]. A weight that
+/// is frozen may be rows of Q8_0 blocks (ops/q8_0.h), uint8 [O, I ÷ 32 × 34], or the transpose of
+/// such; its products dequantize it by tiles, and so do those of the operators below.
 /// The weight's gradient is written by the matrix product itself into its GradSlot; the bias's is
 /// summed in fp32. Keeps the input where the weight has a gradient.
 /// With an `update` it keeps the input too, and r values per row; a frozen weight then takes no

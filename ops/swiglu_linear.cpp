@@ -9,8 +9,8 @@
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/low_rank_sum.h"
 #include "ops/shared/matrix.h"
-#include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
+#include "ops/shared/weight_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -41,10 +41,10 @@ struct GatedLinear : torch::autograd::Function<GatedLinear<Gate>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up,
                             const at::Tensor& weight, at::TensorList as, at::TensorList bs,
                             const c10::intrusive_ptr<LowRankSum>& update) {
-    RECORD_FUNCTION(Gate::kForward, Recorded({gate, weight, as, bs}));
+    RECORD_FUNCTION(Gate::kForward, Recorded({gate, recorded_weight(weight), as, bs}));
     const Backend& backend = choose_backend(*context, gate);
     const at::Tensor product = as_matrix((backend.*Gate::kGate)(gate, up));
-    variable_list output = {product_of(backend, product, weight.t())};
+    variable_list output = {weight_product(backend, product, weight)};
     variable_list saved = {gate, up, weight};
     if (!as.empty()) {
       context->saved_data[kUpdate] = at::IValue::make_capsule(update);
@@ -65,7 +65,7 @@ struct GatedLinear : torch::autograd::Function<GatedLinear<Gate>> {
     const auto with_product = wants_product ? backend.*Gate::kGateBackwardWithProduct : nullptr;
     const bool in_one = with_product != nullptr;
     RECORD_FUNCTION(Gate::kBackward,
-                    Recorded({gradients[0], weight, static_cast<int64_t>(in_one),
+                    Recorded({gradients[0], recorded_weight(weight), static_cast<int64_t>(in_one),
                               static_cast<int64_t>(wants_weight), update.as, update.bs}));
     once_differentiable(Gate::kForward);
     const at::Tensor grad_output = as_matrix(gradients[0]);
@@ -88,7 +88,7 @@ struct GatedLinear : torch::autograd::Function<GatedLinear<Gate>> {
     if (wants_product && !in_one) {
       deliver((backend.*Gate::kGate)(gate, up));
     }
-    at::Tensor grad_product = product_of(backend, grad_output, weight);
+    at::Tensor grad_product = input_gradient(backend, grad_output, weight);
     if (update) {
       update.sum->add_input_gradient(backend, grad_product, grad_hidden, update.as);
     }

@@ -37,8 +37,11 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
     refuse(name, "is not contiguous: register parameter.contiguous() instead.");
   }
   const auto dtype = tensor.scalar_type();
-  if (dtype != at::kFloat && dtype != at::kBFloat16) {
-    refuse(name, std::string("is ") + c10::toString(dtype) + "; supported are Float and BFloat16.");
+  // LibTorch lets no tensor of integers require a gradient.
+  if (dtype != at::kFloat && dtype != at::kBFloat16 &&
+      !c10::isIntegralType(dtype, /*includeBool=*/false)) {
+    refuse(name, std::string("is ") + c10::toString(dtype) +
+                     "; supported are Float and BFloat16, and integers, which are frozen.");
   }
   if (!tensor.is_meta() && !tensor.is_cpu()) {
     refuse(name, "is on " + tensor.device().str() + ": build the model on the CPU or on meta.");

@@ -17,12 +17,21 @@
 
 namespace sherd {
 
+struct SafetensorsLocation;
+
+/// Reads elements [begin, end) of a flattened parameter, in the parameter's dtype, from a tensor
+/// that stores them in another form, such as floats for a quantized parameter. Called on several
+/// threads at once.
+using StoredReader =
+    std::function<void(const SafetensorsLocation& stored, int64_t begin, int64_t end, void* out)>;
+
 /// Reads the weights of a Hugging Face model folder into the shards, and the buffers that the
 /// folder has. Each rank reads only its own elements, on all its threads, and converts float
 /// dtypes. Buffers that the folder lacks keep their values. `folder` may also be a single file, by
 /// a path that ends in `.safetensors`. `name_in_file` returns a parameter's or buffer's name in the
 /// file if it differs; an empty name leaves the values unchanged, so that a model can be read from
-/// several folders.
+/// several folders. `reader_of` returns the reader of a parameter whose tensor has another form,
+/// which is then not checked; null for others.
 ///
 /// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or
 /// split masters also 128 MiB on the host; for offloaded values 16 MiB. Throws the same Error on
@@ -31,7 +40,8 @@ namespace sherd {
 /// then torn until a load succeeds. PyTorch: `load_state_dict` of a sharded model, without the full
 /// tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
-                      const std::function<std::string(const std::string&)>& name_in_file = {});
+                      const std::function<std::string(const std::string&)>& name_in_file = {},
+                      const std::function<StoredReader(const std::string&)>& reader_of = {});
 
 /// What a checkpoint holds of a model.
 struct CheckpointContents {

@@ -94,11 +94,12 @@ namespace detail {
 ///
 /// Collective: all ranks call it with the same module and options. Memory per rank, with S = 1
 /// under NoShard: 4 ÷ S bytes per element of a trainable parameter (the fp32 master), plus one
-/// shard in `param_dtype` unless that is fp32. A frozen parameter has only the latter.
+/// shard in `param_dtype` unless that is fp32. A frozen parameter has only the latter. Parameters
+/// of integers, which are always frozen, keep their dtype: codes of quantized weights.
 ///
 /// Throws Error:
 /// - Usage, naming the parameter, if it is sharded already, a scalar, empty, not contiguous,
-///   neither Float nor BFloat16, or neither on the CPU nor on meta;
+///   neither Float nor BFloat16 nor of integers, or neither on the CPU nor on meta;
 /// - Usage for options out of range or a strategy that does not fit the mesh;
 /// - RanksDisagree, on every rank, if models or options differ;
 /// - OutOfMemory or Unavailable if memory is missing; PeerLost; Hang.

@@ -61,7 +61,8 @@ enum class Master {
 /// FSDP1's `MixedPrecision` for the parts that FSDP2 dropped.
 struct Precision {
   /// Dtype of gathered parameters, and so of computation: kFloat, kBFloat16 or kHalf. Unset: each
-  /// parameter's own. The optimizer updates fp32 values in every case, unless `master` is BFloat16.
+  /// parameter's own, which integers always keep. The optimizer updates fp32 values in every case,
+  /// unless `master` is BFloat16.
   std::optional<c10::ScalarType> param_dtype = std::nullopt;
   /// Master storage for parameters with a bf16 param_dtype; ignored for others. Split and BFloat16
   /// exclude Half and full_precision_in_eval. PyTorch: none.

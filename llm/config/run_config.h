@@ -19,6 +19,8 @@ namespace llm::config {
 
 /// Where the model's first values come from.
 enum class Init { Weights, Random };
+/// In what the frozen weights of linear maps are held. Q8_0: blocks of 8 bits (ops/q8_0.h).
+enum class Quantize { None, Q8_0 };
 /// How a data file is written.
 /// Auto: by the file's name and first character; the choice is written into the run's
 /// configuration.
@@ -93,6 +95,7 @@ struct ModelSection {
   Init init = Init::Weights;
   std::vector<std::string> ignore_fields = {};  ///< of config.json
   std::vector<std::string> trainable = {};      ///< patterns of parameters' names; empty: all
+  Quantize quantize = Quantize::None;
   bool operator==(const ModelSection&) const = default;
 };
 

@@ -35,6 +35,15 @@ Table fields(ModelSection& model) {
        .doc = "fields of config.json to ignore: fields unknown to this version that do not change "
               "what the model computes",
        .on_resume = OnResume::Fixed},
+      {.name = "quantize",
+       .slot =
+           choice<Quantize>(model.quantize, {{"none", Quantize::None}, {"q8_0", Quantize::Q8_0}},
+                            {"q4_0", "q4_k_m", "nf4", "int4"}),
+       .doc = "how the frozen weights of the layers' linear maps are held; q8_0: in blocks of 32 "
+              "numbers with 8 bits each and a scale (GGUF's Q8_0), about half of bfloat16's "
+              "memory. Each rank quantizes its own shard as it reads the weights. For training "
+              "an adapter or some parameters",
+       .on_resume = OnResume::Fixed},
       planned_field("overrides", "changes to config.json's fields"),
       {.name = "trainable",
        .slot = strings(model.trainable),

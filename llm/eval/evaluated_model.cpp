@@ -13,6 +13,7 @@
 #include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/io/quantized_weights.h"
 #include "llm/setup/agreement.h"
 #include "llm/setup/checkpoints.h"
 #include "llm/setup/chosen_checkpoint.h"
@@ -221,7 +222,8 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
   require_base(source, mesh.world());
   const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
-  sherd::load_safetensors(model, source.model_folder, name_in_file);
+  sherd::load_safetensors(model, source.model_folder, name_in_file,
+                          io::quantizing_readers(*model.module()));
   if (!source.checkpoint.empty()) {
     sherd::load_checkpoint(model, source.checkpoint);
   } else if (source.adapter.kind != config::AdapterKind::None) {

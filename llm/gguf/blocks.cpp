@@ -1,7 +1,5 @@
 #include "llm/gguf/blocks.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include <c10/util/Exception.h>
@@ -125,24 +123,6 @@ void dequantize(TensorType type, const std::uint8_t* bytes, std::int64_t blocks,
   const ReadBlock read = reader_of(type);
   for (std::int64_t i = 0; i < blocks; ++i) {
     read(bytes + i * layout.block_bytes, out + i * layout.block_numbers);
-  }
-}
-
-void quantize_q8_0(const float* numbers, std::int64_t blocks, std::uint8_t* out) {
-  for (std::int64_t block = 0; block < blocks; ++block, numbers += 32, out += 34) {
-    float largest = 0;
-    for (int i = 0; i < 32; ++i) {
-      largest = std::max(largest, std::abs(numbers[i]));
-    }
-    const float scale = largest / 127;
-    const float inverse = scale == 0 ? 0 : 1 / scale;
-    const c10::Half stored = scale;
-    std::memcpy(out, &stored.x, sizeof stored.x);
-    for (int i = 0; i < 32; ++i) {
-      // Halves are rounded away from zero. A scale below fp32's normal numbers has no inverse.
-      const float rounded = std::clamp(std::round(numbers[i] * inverse), -127.0F, 127.0F);
-      out[2 + i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(rounded));
-    }
   }
 }
 

@@ -11,7 +11,4 @@ namespace llm::gguf {
 /// taken.
 void dequantize(TensorType type, const std::uint8_t* bytes, std::int64_t blocks, float* out);
 
-/// Rounds 32 × `blocks` finite numbers to Q8_0, to the bits of llama.cpp's quantize_row_q8_0_ref.
-void quantize_q8_0(const float* numbers, std::int64_t blocks, std::uint8_t* out);
-
 }  // namespace llm::gguf

@@ -16,6 +16,7 @@
 #include "llm/gguf/blocks.h"
 #include "llm/gguf/tokenizer_keys.h"
 #include "llm/model/rope.h"
+#include "ops/q8_0.h"
 #include "sherd/error.h"
 
 namespace llm::gguf {
@@ -153,7 +154,8 @@ at::Tensor as_q8_0(const at::Tensor& values) {
   const std::int64_t blocks = values.numel() / layout_of(TensorType::Q8_0).block_numbers;
   at::Tensor bytes =
       at::empty({blocks * layout_of(TensorType::Q8_0).block_bytes}, at::TensorOptions(at::kByte));
-  quantize_q8_0(values.const_data_ptr<float>(), blocks, bytes.mutable_data_ptr<std::uint8_t>());
+  sherd::ops::q8_0::quantize(values.const_data_ptr<float>(), blocks,
+                             bytes.mutable_data_ptr<std::uint8_t>());
   return bytes;
 }
 

@@ -11,12 +11,15 @@
 #include <fmt/format.h>
 
 #include "llm/families/family.h"
+#include "llm/io/quantized_weights.h"
 #include "llm/model/adapter_names.h"
+#include "ops/q8_0.h"
 #include "sherd/error.h"
 
 namespace llm::io {
 namespace {
 
+namespace q8_0 = sherd::ops::q8_0;
 using sherd::SafetensorsFolder;
 using sherd::SafetensorsLocation;
 
@@ -132,7 +135,8 @@ std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
       continue;
     }
     const std::string name = names.in_folder(parameter.key());
-    sources.push_back({parameter.key(), find_weight(folder, name, parameter.value().sizes())});
+    sources.push_back(
+        {parameter.key(), find_weight(folder, name, q8_0::number_sizes(parameter.value()))});
     used.insert(name);
   }
   const families::TensorRules& rules = families::find_family(model.family())->tensors;
@@ -172,8 +176,12 @@ void load_weights(model::CausalLmImpl& model, const SafetensorsFolder& folder) {
     const auto& [file, entry] = source.location;
     TORCH_CHECK(parameter.is_contiguous() && parameter.device().is_cpu(),
                 "[load_weights] expected a parameter in CPU memory: ", source.parameter);
-    file->read_elements(*entry, 0, parameter.numel(), parameter.scalar_type(),
-                        parameter.mutable_data_ptr());
+    if (q8_0::is_quantized(parameter)) {
+      read_q8_0(source.location, 0, parameter.numel(), parameter.mutable_data_ptr());
+    } else {
+      file->read_elements(*entry, 0, parameter.numel(), parameter.scalar_type(),
+                          parameter.mutable_data_ptr());
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "ops/low_rank.h"
 #include "ops/normalised_sum.h"
+#include "ops/q8_0.h"
 #include "ops/rms_gain.h"
 #include "sherd/lora.h"
 
@@ -32,7 +33,9 @@ class ProjectionImpl : public torch::nn::Module, public sherd::LoraModule {
   [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised,
                                       const at::Tensor& dropout_keys = {}) const;
 
-  [[nodiscard]] int64_t in_features() const override { return weight.size(1); }
+  [[nodiscard]] int64_t in_features() const override {
+    return sherd::ops::q8_0::columns_of(weight);
+  }
   [[nodiscard]] int64_t out_features() const override { return weight.size(0); }
 
   at::Tensor weight;

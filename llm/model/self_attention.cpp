@@ -93,24 +93,24 @@ at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Conte
                           context.dropout_keys_T);
 }
 
-GatedMlp::GatedMlp(const DecoderConfig& config) : is_gelu_(config.gelu_gate) {
-  const int64_t width = config.hidden_size, inner = config.feed_forward_size;
+GatedMlp::GatedMlp(const DecoderConfig& config)
+    : is_gelu_(config.gelu_gate), inner_(config.feed_forward_size) {
+  const int64_t width = config.hidden_size;
   const double std = config.initializer_range;
   if (config.fused_projections) {
-    gate_up_proj_ = register_module("gate_up_proj", Projection(width, 2 * inner, std));
+    gate_up_proj_ = register_module("gate_up_proj", Projection(width, 2 * inner_, std));
   } else {
-    gate_proj_ = register_module("gate_proj", Projection(width, inner, std));
-    up_proj_ = register_module("up_proj", Projection(width, inner, std));
+    gate_proj_ = register_module("gate_proj", Projection(width, inner_, std));
+    up_proj_ = register_module("up_proj", Projection(width, inner_, std));
   }
-  down_proj_ = register_module("down_proj", Projection(inner, width, std));
+  down_proj_ = register_module("down_proj", Projection(inner_, width, std));
 }
 
 at::Tensor GatedMlp::forward(const at::Tensor& normalised_TD, const Context& context) const {
-  const int64_t inner = down_proj_->in_features();
   const at::Tensor& keys = context.dropout_keys_T;
   const auto parts = gate_up_proj_
                          ? at::unsafe_split_with_sizes(
-                               gate_up_proj_->after_norm(normalised_TD, keys), {inner, inner}, 1)
+                               gate_up_proj_->after_norm(normalised_TD, keys), {inner_, inner_}, 1)
                          : after_norm({gate_proj_, up_proj_}, normalised_TD, keys);
   const sherd::ops::LowRank update = low_rank_of(*down_proj_, keys);
   return is_gelu_ ? sherd::ops::geglu_linear(parts[0], parts[1], down_proj_->weight, update)

@@ -58,6 +58,7 @@ class GatedMlp : public FeedForwardImpl {
 
  private:
   bool is_gelu_;
+  int64_t inner_;                     // feed-forward width
   Projection gate_up_proj_{nullptr};  // null where the two are apart
   Projection gate_proj_{nullptr}, up_proj_{nullptr}, down_proj_{nullptr};
 };

@@ -8,6 +8,7 @@
 #include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
+#include "llm/io/quantized_weights.h"
 #include "llm/model/random_weights.h"
 #include "llm/setup/agreement.h"
 #include "llm/setup/device.h"
@@ -148,7 +149,8 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
   require_agreement(world, read.weights);
   auto sharded = sherd::fully_shard(read.model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
-  sherd::load_safetensors(sharded, folder, read.name_in_file);
+  sherd::load_safetensors(sharded, folder, read.name_in_file,
+                          io::quantizing_readers(*sharded.module()));
   return sharded;
 }
 
@@ -169,7 +171,7 @@ sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const
                                                const sherd::ShardOptions& options,
                                                std::uint64_t seed, const PrepareModule& prepare) {
   auto model = prepared_module(config, prepare);
-  const auto fill = model::random_weights(*model, config.shape.initializer_range);
+  const auto fill = model::random_weights(*model, config.shape.initializer_range, seed);
   auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
   sherd::initialize(sharded, seed, fill);

@@ -14,6 +14,7 @@ Backend cpu_backend(const Backend& plain) {
   add_products(backend);
   add_few_rows(backend);
   add_dropout(backend);
+  add_quantized(backend);
   add_attention(backend);
   add_norms(backend);
   add_activations(backend);

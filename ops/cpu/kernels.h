@@ -134,6 +134,10 @@ struct FewRows {
   int64_t outputs = 0;
 };
 
+/// A block of Q8_0 (ops/q8_0.h): its numbers and bytes.
+inline constexpr int64_t kQ8Numbers = 32;
+inline constexpr int64_t kQ8Bytes = 34;
+
 /// What a norm is of: the input, or input + residual, which is then stored in `sum`.
 template <class T>
 struct NormTerms {
@@ -167,6 +171,9 @@ struct Kernels {
 
   /// out [rows, outputs] = input · weightᵀ + bias, of the outputs from `begin` to `end`.
   void (*few_rows_product)(const FewRows<T>& of, T* out, int64_t begin, int64_t end);
+
+  /// out [32 × count] = the numbers of `count` blocks of Q8_0, one behind the other.
+  void (*dequantize)(const uint8_t* blocks, T* out, int64_t count);
 
   /// out = x ÷ rms with the weight applied as `gain` says; inverse_rms [rows]. x is the terms' sum.
   void (*rms_norm)(RmsGain gain, const NormTerms<T>& terms, const T* weight, float epsilon, T* out,

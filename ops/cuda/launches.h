@@ -73,6 +73,8 @@ void launch_cross_entropy(Dtype dtype, StreamHandle stream, const LogitRows<void
 void launch_cross_entropy_backward(Dtype dtype, StreamHandle stream, const LogitRows<void>& of,
                                    const float* scale);
 
+void launch_dequantize(Dtype dtype, StreamHandle stream, const QuantizedRows<void>& of);
+
 /// parts [parts, columns] in fp32: sums over the rows of matrix [rows, columns].
 void launch_column_sums(Dtype dtype, StreamHandle stream, const void* matrix, float* parts,
                         std::int64_t rows, std::int64_t columns, std::int64_t part_count);

@@ -36,6 +36,20 @@ void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor&
   mm(logits, hidden, weight.t());
 }
 
+void dequantize(at::Tensor& out, const at::Tensor& blocks) {
+  if (!has_kernels(out)) {
+    note_plain_use("dequantize", std::string("the matrix is ") + c10::toString(out.scalar_type()));
+    plain_backend().dequantize(out, blocks);
+    return;
+  }
+  const QuantizedRows<void> rows{.blocks = blocks.const_data_ptr<uint8_t>(),
+                                 .out = mutable_data(out),
+                                 .rows = out.size(0),
+                                 .width = out.size(1),
+                                 .stride = blocks.stride(0)};
+  on_device_of(out, [&](StreamHandle stream) { launch_dequantize(dtype_of(out), stream, rows); });
+}
+
 at::Tensor column_sums(const at::Tensor& matrix) {
   const at::Tensor dense = matrix.contiguous();
   if (are_packed({dense}) && fits_packs(dense, dense.size(1))) {
@@ -109,6 +123,7 @@ void add_products(Backend& backend) {
   backend.mm_room_bytes = &mm_room_bytes;
   backend.head_logits = &head_logits;
   backend.head_input_gradient = &mm;
+  backend.dequantize = &dequantize;
   backend.column_sums = &column_sums;
   backend.add_embedding_gradient = &add_embedding_gradient;
 }

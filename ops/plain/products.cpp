@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "ops/plain/plain_backend.h"
+#include "ops/q8_0.h"
 #include "ops/shared/gradient.h"
 
 namespace sherd::ops::plain {
@@ -67,6 +68,16 @@ void add_embedding_gradient(at::Tensor& out, const at::Tensor& ids, const at::Te
   out.index_copy_(0, rows, sums.to(out.scalar_type()));
 }
 
+constexpr int64_t kDequantizedNumbers = int64_t{1} << 26;
+
+void dequantize(at::Tensor& out, const at::Tensor& blocks) {
+  const int64_t rows = out.size(0), count = out.size(1) / q8_0::kBlockNumbers;
+  const at::Tensor parts = blocks.unflatten(1, {count, q8_0::kBlockBytes});
+  const at::Tensor scales = parts.narrow(2, 0, 2).contiguous().view(at::kHalf).to(at::kFloat);
+  const at::Tensor codes = parts.narrow(2, 2, q8_0::kBlockNumbers).view(at::kChar);
+  out.view({rows, count, q8_0::kBlockNumbers}).copy_(codes.to(at::kFloat) * scales);
+}
+
 int64_t few_rows() {
   return 0;
 }
@@ -79,6 +90,8 @@ void add_products(Backend& backend) {
   backend.addmm = &addmm;
   backend.add_mm = &add_mm;
   backend.few_rows = &few_rows;
+  backend.dequantize = &dequantize;
+  backend.dequantized_numbers = kDequantizedNumbers;
   backend.head_logits = &head_logits;
   backend.head_input_gradient = &mm;
   backend.column_sums = &column_sums;

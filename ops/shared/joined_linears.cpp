@@ -4,13 +4,12 @@
 #include <optional>
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/unsafe_split_with_sizes.h>
 
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
-#include "ops/shared/products.h"
 #include "ops/shared/side_by_side.h"
+#include "ops/shared/weight_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -33,7 +32,7 @@ bool is_one_product(const at::Tensor& input, at::TensorList weights, at::TensorL
   }
   int64_t outputs = 0;
   for (const at::Tensor& weight : weights) {
-    outputs += weight.size(0);
+    outputs += outputs_of(weight);
   }
   return joined_rows(weights).defined() ||
          (!biases.empty() && outputs <= input.numel() / std::max<int64_t>(1, input.size(-1)));
@@ -51,19 +50,14 @@ at::Tensor joined_gradients(at::TensorList gradients) {
 
 at::Tensor joined_product(const Backend& backend, const at::Tensor& input, const at::Tensor& weight,
                           at::TensorList biases) {
-  if (biases.empty()) {
-    return product_of(backend, input, weight.t());
-  }
-  at::Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
-  backend.addmm(out, at::cat(biases), input, weight.t());
-  return out;
+  return weight_product(backend, input, weight, biases.empty() ? at::Tensor() : at::cat(biases));
 }
 
 std::vector<at::Tensor> columns_of_weights(const at::Tensor& product, at::TensorList weights,
                                            at::IntArrayRef like) {
   std::vector<int64_t> widths;
   for (const at::Tensor& weight : weights) {
-    widths.push_back(weight.size(0));
+    widths.push_back(outputs_of(weight));
   }
   std::vector<at::Tensor> outputs = at::unsafe_split_with_sizes(product, widths, 1);
   for (at::Tensor& output : outputs) {

@@ -2,20 +2,21 @@
 
 #include <algorithm>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/backend.h"
+#include "ops/q8_0.h"
 #include "ops/shared/gradient.h"
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/joined_linears.h"
 #include "ops/shared/kept_input.h"
 #include "ops/shared/low_rank_sum.h"
 #include "ops/shared/matrix.h"
-#include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
+#include "ops/shared/weight_products.h"
 
 namespace sherd::ops {
 namespace {
@@ -33,19 +34,15 @@ variable_list base_outputs(const Backend& backend, const at::Tensor& matrix, at:
                            at::TensorList biases, bool joins) {
   if (joins) {
     const at::Tensor weight = joined_weights(weights);
-    RECORD_FUNCTION("sherd::linear", Recorded({matrix, weight}));
+    RECORD_FUNCTION("sherd::linear", Recorded({matrix, recorded_weight(weight)}));
     return columns_of_weights(joined_product(backend, matrix, weight, biases), weights,
                               matrix.sizes());
   }
   variable_list outputs;
   for (size_t i = 0; i < weights.size(); ++i) {
-    RECORD_FUNCTION("sherd::linear", Recorded({matrix, weights[i]}));
-    outputs.push_back(at::empty({matrix.size(0), weights[i].size(0)}, matrix.options()));
-    if (biases.empty()) {
-      backend.mm(outputs[i], matrix, weights[i].t());
-    } else {
-      backend.addmm(outputs[i], biases[i], matrix, weights[i].t());
-    }
+    RECORD_FUNCTION("sherd::linear", Recorded({matrix, recorded_weight(weights[i])}));
+    outputs.push_back(
+        weight_product(backend, matrix, weights[i], biases.empty() ? at::Tensor() : biases[i]));
   }
   return outputs;
 }
@@ -68,13 +65,20 @@ at::Tensor base_input_gradient(const Backend& backend, const variable_list& grad
                                at::TensorList weights, bool joins) {
   if (joins) {
     const at::Tensor grad = joined_gradients(grads), weight = joined_weights(weights);
-    RECORD_FUNCTION("sherd::linear_input_gradient", Recorded({grad, weight}));
-    return product_of(backend, grad, weight);
+    RECORD_FUNCTION("sherd::linear_input_gradient", Recorded({grad, recorded_weight(weight)}));
+    return input_gradient(backend, grad, weight);
   }
-  at::Tensor grad_input = at::empty({grads[0].size(0), weights[0].size(1)}, grads[0].options());
+  at::Tensor grad_input;
   for (size_t i = 0; i < weights.size(); ++i) {
-    RECORD_FUNCTION("sherd::linear_input_gradient", Recorded({grads[i], weights[i]}));
-    (i == 0 ? backend.mm : backend.add_mm)(grad_input, grads[i], weights[i]);
+    const at::Tensor& weight = weights[i];
+    RECORD_FUNCTION("sherd::linear_input_gradient", Recorded({grads[i], recorded_weight(weight)}));
+    if (i == 0) {
+      grad_input = input_gradient(backend, grads[i], weight);
+    } else if (q8_0::is_quantized(weight)) {
+      grad_input.add_(input_gradient(backend, grads[i], weight));
+    } else {
+      backend.add_mm(grad_input, grads[i], weight);
+    }
   }
   return grad_input;
 }

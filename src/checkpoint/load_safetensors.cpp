@@ -18,10 +18,14 @@ namespace {
 
 // The longest that others wait for a rank whose storage is slower than theirs.
 
+using NameInFile = std::function<std::string(const std::string&)>;
+using ReaderOf = std::function<StoredReader(const std::string&)>;
+
 // A parameter or buffer, and where it lies in the folder.
 struct Source {
   detail::StateEntry entry;
   SafetensorsLocation location;
+  StoredReader reader;  // null: it is stored as it is
 };
 
 // Why the folder's tensor cannot be the entry; empty if it can.
@@ -42,8 +46,8 @@ std::string source_fault(const detail::StateEntry& entry, const std::string& nam
 
 // Throws, listing all faults.
 std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::string& folder,
-                               ShardedModule& model,
-                               const std::function<std::string(const std::string&)>& name_in_file) {
+                               ShardedModule& model, const NameInFile& name_in_file,
+                               const ReaderOf& reader_of) {
   std::string faults;
   std::vector<Source> sources;
   for (detail::StateEntry& entry : detail::state_entries(model)) {
@@ -56,8 +60,9 @@ std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::stri
       faults += entry.is_buffer() ? "" : "\n  '" + name + "' is missing";
       continue;
     }
-    faults += source_fault(entry, name, *found->entry);
-    sources.push_back({std::move(entry), *found});
+    StoredReader reader = reader_of ? reader_of(entry.name) : nullptr;
+    faults += reader ? "" : source_fault(entry, name, *found->entry);
+    sources.push_back({std::move(entry), *found, std::move(reader)});
   }
   if (!faults.empty()) {
     throw Error(ExitCode::BadData, "the weights in '" + folder +
@@ -67,19 +72,28 @@ std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::stri
   return sources;
 }
 
+void read(const Source& source, int64_t begin, const at::Tensor& host) {
+  const auto& [file, entry] = source.location;
+  const int64_t end = begin + host.numel();
+  if (source.reader) {
+    source.reader(source.location, begin, end, host.mutable_data_ptr());
+  } else {
+    file->read_elements(*entry, begin, end, host.scalar_type(), host.mutable_data_ptr());
+  }
+}
+
 // The reads of this rank's elements, cut so that all threads have some.
 std::vector<detail::HostWork> reads_of(const std::vector<Source>& sources) {
   constexpr int64_t kElements = int64_t{1} << 22;
   std::vector<detail::HostWork> reads;
-  for (const auto& [entry, location] : sources) {
+  for (const Source& source : sources) {
+    const detail::StateEntry& entry = source.entry;
     for (int64_t first = 0; first < entry.mine.numel(); first += kElements) {
       const int64_t numel = std::min(kElements, entry.mine.numel() - first);
       const int64_t begin = entry.begin + first;
-      reads.push_back({entry.mine.narrow(first, numel),
-                       [begin, found = location](int64_t, const at::Tensor& host) {
-                         found.file->read_elements(*found.entry, begin, begin + host.numel(),
-                                                   host.scalar_type(), host.mutable_data_ptr());
-                       }});
+      reads.push_back(
+          {entry.mine.narrow(first, numel),
+           [begin, &source](int64_t, const at::Tensor& host) { read(source, begin, host); }});
     }
   }
   return reads;
@@ -88,13 +102,13 @@ std::vector<detail::HostWork> reads_of(const std::vector<Source>& sources) {
 }  // namespace
 
 void load_safetensors(ShardedModule& model, const std::string& folder,
-                      const std::function<std::string(const std::string&)>& name_in_file) {
+                      const NameInFile& name_in_file, const ReaderOf& reader_of) {
   const std::string failure = "the weights could not be read";
   std::optional<SafetensorsFolder> weights;
   std::vector<Source> sources;
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     weights.emplace(folder);
-    sources = sources_in(*weights, folder, model, name_in_file);
+    sources = sources_in(*weights, folder, model, name_in_file, reader_of);
     return "";
   }));
   detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");

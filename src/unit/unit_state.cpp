@@ -13,7 +13,7 @@ namespace sherd::detail {
 namespace {
 
 c10::ScalarType travelling_dtype(const Precision& precision, const UnitParameter& parameter) {
-  const bool own = !precision.param_dtype ||
+  const bool own = !precision.param_dtype || !c10::isFloatingType(parameter.original_dtype) ||
                    (precision.keeps_own_dtype && precision.keeps_own_dtype(parameter.name));
   return own ? parameter.original_dtype : *precision.param_dtype;
 }

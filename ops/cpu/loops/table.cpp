@@ -15,6 +15,7 @@ Kernels<T> filled() {
   add_decode(table);
   add_small_heads(table);
   add_few_rows(table);
+  add_quantized(table);
   add_norms(table);
   add_activations(table);
   add_cross_entropy(table);

@@ -15,6 +15,8 @@ void add_small_heads(Kernels<T>& table);
 template <class T>
 void add_few_rows(Kernels<T>& table);
 template <class T>
+void add_quantized(Kernels<T>& table);
+template <class T>
 void add_norms(Kernels<T>& table);
 template <class T>
 void add_activations(Kernels<T>& table);

@@ -39,6 +39,16 @@ struct NormBackwardRows {
   float offset = 0;      ///< as NormRows
 };
 
+/// Rows of Q8_0 blocks (ops/q8_0.h): 34 bytes for 32 numbers. No more than 2³² blocks.
+template <class T>
+struct QuantizedRows {
+  const std::uint8_t* blocks = nullptr;
+  T* out = nullptr;  ///< dense
+  std::int64_t rows = 0;
+  std::int64_t width = 0;   ///< numbers of a row
+  std::int64_t stride = 0;  ///< bytes from row to row
+};
+
 /// Rows of `width` values, which begin `stride` values apart, multiples of Pack<T>::kCount both.
 /// Dense ones are one row. No more than 2³² packs.
 template <class T>

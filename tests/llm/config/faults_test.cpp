@@ -39,6 +39,8 @@ const std::vector<Row>& rows() {
       {"data.packing = true", "run.toml:4: data.packing = true: must be one of"},
       {"precision.param_dtype = 'fp8'",
        "run.toml:4: precision.param_dtype = 'fp8': not supported yet; must be one of \"auto\", "},
+      {"model.quantize = 'nf4'",
+       "run.toml:4: model.quantize = 'nf4': not supported yet; must be one of \"none\", \"q8_0\""},
       {"precision.moments = 'int8'",
        "run.toml:4: precision.moments = 'int8': not supported yet; must be one of \"float32\", "},
       {"data.workers = 2",

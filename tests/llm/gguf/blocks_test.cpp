@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "files/sha256.h"
+#include "ops/q8_0.h"
 
 namespace llm::gguf {
 namespace {
@@ -75,7 +76,7 @@ TEST(Q8, RoundsAsThePackageDoes) {
   }
   numbers[std::size_t{7} * 32] = 127;
   std::vector<std::uint8_t> found(64 * 34);
-  quantize_q8_0(numbers.data(), 64, found.data());
+  sherd::ops::q8_0::quantize(numbers.data(), 64, found.data());
   EXPECT_EQ(digest_of_numbers(found), "86ab181620309029");
   EXPECT_EQ(found[7 * 34 + 3], static_cast<std::uint8_t>(-15));  // of -14.5
 }

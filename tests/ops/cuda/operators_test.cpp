@@ -7,6 +7,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
 #include "ops/attention.h"
@@ -16,6 +17,7 @@
 #include "ops/linear.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/plain_operators.h"
+#include "ops/q8_0.h"
 #include "ops/rms_norm.h"
 #include "ops/rotary.h"
 #include "ops/swiglu_linear.h"
@@ -193,6 +195,27 @@ TEST_P(CudaOperators, NormsGatesAndLossOfGemmaTrainAsInFp64) {
 
 TEST_P(CudaOperators, ALayerOfBloomTrainsAsInFp64) {
   expect_fp64s(bloom, kBloomShapes);
+}
+
+// Two that lie side by side, and one behind a gate.
+TEST_P(CudaOperators, FrozenWeightsIn8BitsMultiplyAsTheirNumbersDo) {
+  constexpr int64_t kInner = 96;
+  const auto quantized = [](int64_t rows, int64_t columns) {
+    return q8_0::quantized(at::randn({rows, columns}) * 0.1);
+  };
+  const at::Tensor gate_up = quantized(2 * kInner, kWidth), down = quantized(kWidth, kInner);
+  const auto as = [](const at::Tensor& blocks, const at::Tensor& like) {
+    return like.scalar_type() == at::kDouble ? q8_0::dequantized(blocks, at::kDouble)
+                                             : blocks.to(like.device());
+  };
+  const auto gated_part = [&](const Tensors& in) {
+    const at::Tensor weights = as(gate_up, in[0]);
+    const at::Tensor n = rms_norm(in[0], in[1], kEpsilon);
+    const Tensors gated =
+        linears_after_norm(n, {weights.narrow(0, 0, kInner), weights.narrow(0, kInner, kInner)});
+    return swiglu_linear(gated[0], gated[1], as(down, in[0])).square().mean();
+  };
+  expect_fp64s(gated_part, {{kTokens, kWidth}, {kWidth}});
 }
 
 }  // namespace
