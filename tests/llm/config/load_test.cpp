@@ -75,7 +75,7 @@ TEST_F(Load, ReadsBackWhatIsPrinted) {
                  {{"t", DataFormat::Squad, 1000, LimitOrder::File, 1},
                   {"u", DataFormat::Squad, std::nullopt, LimitOrder::Random, 0.25}},
                  {{"e", DataFormat::Squad, 200, LimitOrder::Random, 1}}};
-  config.train = {"o", 3, 17, 12, 4, 9007199254740993};
+  config.train = {"o", Objective::Supervised, 3, 17, 12, 4, 9007199254740993};
   config.device = {DeviceKind::Cpu, 1};
   config.optim = {OptimKind::AdamW, 1.0 / 3.0, {0.1, 0.30000000000000004}, 1e-300, 5.0, true,
                   std::nullopt};
