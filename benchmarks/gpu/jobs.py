@@ -222,8 +222,15 @@ def qwen(place):
         yield row(place, case, 30, "--cuda-graphs", variant="CUDA graphs", group="rivals", needs_gpu=True)
 
 
-COMMANDS = {"1": first_command, "2": second_command, "rivals": rivals, "qwen": qwen}
-BY_FLAG = {"rivals": "Llama-3-8B in shapes that others publish figures of", "qwen": "Qwen2.5 of four sizes, with samples of 1024 tokens"}
+def lora(place):
+    """Beside the row of all parameters in command 2."""
+    yield row(place, LLAMA_4096, 35, "--lora-rank", "16", variant="LoRA of rank 16", group="rivals")
+    yield row(place, LLAMA, 35, "--lora-rank", "16", variant="LoRA of rank 16", group="rivals")
+
+
+COMMANDS = {"1": first_command, "2": second_command, "rivals": rivals, "qwen": qwen, "lora": lora}
+BY_FLAG = {"rivals": "Llama-3-8B in shapes that others publish figures of", "qwen": "Qwen2.5 of four sizes, with samples of 1024 tokens",
+           "lora": "adapters of rank 16 on all linear layers of Llama-3-8B"}
 
 
 def of_command(command, place):

@@ -30,6 +30,7 @@ def arguments():
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--dtype", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--supervised", choices=["all", "answer"], default="all")
+    parser.add_argument("--lora-rank", type=int, default=0, help="train PEFT's adapters of this rank on all linear layers, not the model")
     parser.add_argument("--fused", action="store_true", help="fused AdamW")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--unsharded", action="store_true", help="one process, bf16 working copy beside fp32 masters")
@@ -45,13 +46,25 @@ def resident_bytes(file, field):
 
 
 def blocks_of(model):
+    if hasattr(model, "get_base_model"):
+        model = model.get_base_model()
     return model.model.layers if hasattr(model, "model") else model.transformer.h
 
 
 def load(options):
     config = AutoConfig.from_pretrained(options.model)
     attention = "eager" if config.model_type == "bloom" else "sdpa"
-    return AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, attn_implementation=attention)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, attn_implementation=attention)
+    return with_adapters(model, options.lora_rank) if options.lora_rank else model
+
+
+def with_adapters(model, rank):
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+
+
+def trained_parameters(model):
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 class Fsdp2:
@@ -67,13 +80,10 @@ class Fsdp2:
                 block.compile()
             fully_shard(block, mesh=mesh, mp_policy=policy)
         fully_shard(self.model, mesh=mesh, mp_policy=policy)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=options.lr, weight_decay=0.01, fused=options.fused or None)
-
-    def parameters(self):
-        return self.model.parameters()
+        self.optimizer = torch.optim.AdamW(trained_parameters(self.model), lr=options.lr, weight_decay=0.01, fused=options.fused or None)
 
     def clip(self):
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(trained_parameters(self.model), 1.0)
         return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
 
     def step(self):
@@ -86,7 +96,7 @@ class Unsharded:
 
     def __init__(self, options):
         masters = load(options)
-        self.masters = [p.detach().clone().requires_grad_() for p in masters.parameters()]
+        self.masters = [p.detach().clone().requires_grad_() for p in trained_parameters(masters)]
         self.model = masters.to(torch.bfloat16) if options.dtype == "bf16" else masters
         if options.compile:
             for block in blocks_of(self.model):
@@ -94,7 +104,7 @@ class Unsharded:
         self.optimizer = torch.optim.AdamW(self.masters, lr=options.lr, weight_decay=0.01, fused=options.fused or None)
 
     def clip(self):
-        for master, parameter in zip(self.masters, self.model.parameters()):
+        for master, parameter in zip(self.masters, trained_parameters(self.model)):
             master.grad = parameter.grad.to(torch.float32)
             parameter.grad = None
         return float(torch.nn.utils.clip_grad_norm_(self.masters, 1.0))
@@ -103,7 +113,7 @@ class Unsharded:
         self.optimizer.step()
         self.optimizer.zero_grad()
         with torch.no_grad():
-            for master, parameter in zip(self.masters, self.model.parameters()):
+            for master, parameter in zip(self.masters, trained_parameters(self.model)):
                 parameter.copy_(master)
 
 
