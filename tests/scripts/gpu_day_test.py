@@ -163,7 +163,7 @@ class Run(OfPrograms):
         self.assertIn("import torch", self.run_day(66, "--command", "1", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}"))
 
     def test_a_command_has_to_be_named(self):
-        self.assertIn("--command --rivals --qwen is required", self.run_day(2, "--device", "cpu"))
+        self.assertIn("--command --rivals --qwen --lora is required", self.run_day(2, "--device", "cpu"))
 
     def test_time_limits_fit_the_day_and_are_said_first(self):
         for gib in (80, 140):
@@ -274,7 +274,7 @@ class APlayedGpu(OfPrograms):
         self.environment |= {"TORCH": str(self.folder), "PATH": f"{self.folder / 'tools'}:{os.environ['PATH']}"}
 
     def day(self):
-        self.said = self.run_day(0, "--command", "1") + self.run_day(0, "--command", "2") + self.run_day(0, "--rivals") + self.run_day(0, "--qwen")
+        self.said = self.run_day(0, "--command", "1") + self.run_day(0, "--command", "2") + self.run_day(0, "--rivals") + self.run_day(0, "--qwen") + self.run_day(0, "--lora")
         return page.day_of(self.out)
 
     def test_every_goal_is_found(self):
@@ -529,7 +529,7 @@ class OnCpu(Folder):
         self.gpu_day(0, "pack", "--build", os.environ["GPU_DAY_BUILD"], "--to", self.folder / "packed", "--device", "cpu")
         self.assertIn('"processor"', self.gpu_day(0, "exec", "--device", "cpu", "--", "sherd", "doctor", "--json", script=self.folder / "packed/scripts/gpu_day"))
         said = ""
-        for command in (["--command", "1"], ["--command", "2"], ["--rivals"], ["--qwen"]):
+        for command in (["--command", "1"], ["--command", "2"], ["--rivals"], ["--qwen"], ["--lora"]):
             said += self.gpu_day(0, "run", "--device", "cpu", "--out", self.folder / "out", *command, script=self.folder / "packed/scripts/gpu_day",
                                  OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PATH=f"{self.folder / 'tools'}:{os.environ['PATH']}")
         found = page.day_of(self.folder / "out")["results"]
