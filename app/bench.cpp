@@ -231,6 +231,7 @@ llm::setup::Settings bench_settings(const BenchFlags& flags) {
           {"--reduce-scatter", flags.reduce_scatter},
           {"--loss-chunk-tokens", number_or_auto(options.loss_chunk.tokens)},
           {"--loss-chunk-bytes", number_or_auto(options.loss_chunk.bytes)},
+          {"--lora-rank", std::to_string(options.lora_rank)},
           {"--cuda-graphs", options.cuda_graphs ? "given" : "not given"},
           {"--attention", flags.attention},
           {"--update-in-backward", options.update_in_backward ? "given" : "not given"},
@@ -404,6 +405,10 @@ void add_flags(CLI::App& verb, BenchFlags& flags) {
                   "bytes of logits that the loss holds at a time (default: 1/32 of a GPU's memory; "
                   "on a CPU 512 rows)")
       ->check(within(std::int64_t{1}, std::int64_t{1} << 40));
+  verb.add_option("--lora-rank", options.lora_rank,
+                  "train LoRA adapters of this rank on every linear layer but the head; 0: train "
+                  "all parameters")
+      ->check(at_least_zero());
   verb.add_flag("--cuda-graphs", options.cuda_graphs,
                 "run micro-batches as CUDA graphs, with one launch each");
   one_of(verb.add_option("--attention", flags.attention,

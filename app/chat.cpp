@@ -57,11 +57,11 @@ int chat(Rank& rank, ChatFlags flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model.model, "--model");
+  resolve_model(names, flags.model);
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   const auto source = find_model(flags.model);
   const auto tokenizer = llm::setup::load_tokenizer(source.model_folder);
-  const auto shape = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+  const auto shape = llm::eval::shape_of(source);
   llm::eval::require_same_model(source, shape, tokenizer);
   tokenizer.check_vocabulary(shape.shapes->vocab_rows());
   auto conversing = chat_model(flags, source, tokenizer);

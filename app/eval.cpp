@@ -24,6 +24,7 @@
 #include "files/folder.h"
 #include "llm/eval/evaluated_model.h"
 #include "llm/eval/evaluator.h"
+#include "llm/eval/pair_logps.h"
 #include "llm/eval/prediction_files.h"
 #include "llm/inputs/data_options.h"
 #include "llm/inputs/run_data.h"
@@ -31,6 +32,7 @@
 #include "llm/setup/agreement.h"
 #include "llm/setup/load_model.h"
 #include "llm/setup/model_identity.h"
+#include "llm/setup/objective.h"
 #include "llm/setup/prepared_data.h"
 #include "llm/text/printable.h"
 #include "sherd/error.h"
@@ -67,7 +69,7 @@ std::map<std::string, llm::config::DataFormat> formats_by_name() {
           {"parquet", Parquet},   {"csv", Csv},
           {"chat", Chat},         {"alpaca", Alpaca},
           {"sharegpt", Sharegpt}, {"prompt_completion", PromptCompletion},
-          {"text", Text}};
+          {"text", Text},         {"preference", Preference}};
 }
 
 std::map<std::string, llm::config::OnTemplateMismatch> mismatches_by_name() {
@@ -155,7 +157,12 @@ Evaluated find_evaluated(const EvalFlags& flags) {
   if (flags.data.empty()) {
     found.files = files_of_run(model.run, flags);
   } else {
-    found.files = {{flags.data, {.columns = model.columns}, {}}};
+    const bool are_pairs = model.run && model.run->train.objective == llm::config::Objective::Dpo;
+    found.files = {
+        {flags.data,
+         {.format = are_pairs ? llm::config::DataFormat::Preference : llm::config::DataFormat::Auto,
+          .columns = model.columns},
+         {}}};
   }
   found.data = encoding_of(flags, model);
   for (EvaluatedFile& file : found.files) {
@@ -259,6 +266,35 @@ std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evalua
   return datasets;
 }
 
+// What the run's model said of pairs before it was trained. It is gone when the run's is loaded.
+void give_reference(std::vector<llm::inputs::Dataset>& datasets, const Evaluated& found,
+                    const sherd::ShardOptions& options, sherd::World& world,
+                    llm::track::Progress* progress) {
+  llm::eval::EvaluatedModel base;
+  base.model_folder = found.model.model_folder;
+  base.ignored_fields = found.model.ignored_fields;
+  base.max_length = found.model.max_length;
+  const auto shape = llm::setup::read_on_all_ranks(
+      world, [&] { return llm::setup::model_shape(base.model_folder, base.ignored_fields); });
+  auto model = llm::track::with_progress(progress, "loading the reference model", [&] {
+    return llm::eval::load_evaluated(base, shape, sherd::Mesh::shard(world), options);
+  });
+  llm::setup::set_loss_chunk(model, options);
+  for (llm::inputs::Dataset& dataset : datasets) {
+    const llm::track::Working working(progress, "reference log-probabilities");
+    const auto count = llm::track::counted_in("pairs", progress);
+    const auto total = static_cast<std::int64_t>(dataset.samples.size());
+    std::vector<llm::inputs::PairLogps> logps;
+    static_cast<void>(llm::eval::complete_pair_logps(
+        model, dataset.samples,
+        {.batch = found.batch,
+         .name = dataset.report.name,
+         .on_progress = [&](std::int64_t done) { count(done, total); }},
+        logps));
+    dataset.samples = llm::inputs::with_reference(dataset.samples, std::move(logps));
+  }
+}
+
 // The result of one file.
 struct Outcome {
   llm::eval::EvaluationResult result;
@@ -267,18 +303,22 @@ struct Outcome {
 
 nlohmann::ordered_json json_of(const Outcome& outcome) {
   const auto& [result, report] = outcome;
-  return {{"loss", result.loss},
-          {"em", result.em},
-          {"f1", result.f1},
-          {"samples", result.samples},
-          {"samples_per_second", result.samples_per_second()},
-          {"seconds", result.seconds},
-          {"supervised_tokens", result.supervised_tokens},
-          {"contexts_cut", report.contexts_cut},
-          {"answers_cut", report.answers_cut},
-          {"answers_outside", report.answers_outside},
-          {"conversations_cut", report.chat.cut},
-          {"skipped", report.skipped}};
+  nlohmann::ordered_json all = {{"loss", result.loss},
+                                {"em", result.em},
+                                {"f1", result.f1},
+                                {"samples", result.samples},
+                                {"samples_per_second", result.samples_per_second()},
+                                {"seconds", result.seconds},
+                                {"supervised_tokens", result.supervised_tokens},
+                                {"contexts_cut", report.contexts_cut},
+                                {"answers_cut", report.answers_cut},
+                                {"answers_outside", report.answers_outside},
+                                {"conversations_cut", report.chat.cut},
+                                {"skipped", report.skipped}};
+  if (!result.figures.empty()) {
+    all["figures"] = result.figures;
+  }
+  return all;
 }
 
 // The fields are those of the first file; `files` has them of each.
@@ -353,7 +393,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto progress = progress_of(rank, flags.json);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model.model, "--model");
+  resolve_model(names, flags.model);
   names.resolve_data(flags.data, "--data");
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
@@ -367,7 +407,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const auto tokenizer = llm::setup::read_on_all_ranks(
       world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
   const auto shape = llm::setup::read_on_all_ranks(world, [&] {
-    auto read = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+    auto read = llm::eval::shape_of(source);
     llm::eval::require_same_model(source, read, tokenizer);
     return read;
   });
@@ -381,7 +421,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   tell(llm::inputs::length_remark("--max-length", source.max_length,
                                   shape.shapes->context_length()));
   tell(llm::setup::rope_remark(shape, source.max_length));
-  const std::vector<llm::inputs::Dataset> datasets =
+  std::vector<llm::inputs::Dataset> datasets =
       load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
   for (const std::string& notice : source.notices) {
     tell(notice);
@@ -397,6 +437,10 @@ int evaluate(Rank& rank, EvalFlags flags) {
   }
   sherd::ShardOptions options;
   options.precision.param_dtype = source.param_dtype;
+  const auto objective = source.run ? llm::setup::objective_of(*source.run) : nullptr;
+  if (objective && objective->needs_reference() && !llm::setup::reference_is_base(*source.run)) {
+    give_reference(datasets, found, options, world, progress.get());
+  }
   auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
     auto loaded = llm::eval::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
     llm::setup::set_loss_chunk(loaded, options);
@@ -413,7 +457,8 @@ int evaluate(Rank& rank, EvalFlags flags) {
       return llm::eval::evaluate(model, dataset, tokenizer,
                                  {.batch = found.batch,
                                   .generate = !flags.loss_only,
-                                  .on_progress = [&](std::int64_t done) { count(done, total); }});
+                                  .on_progress = [&](std::int64_t done) { count(done, total); },
+                                  .objective = objective.get()});
     });
   });
   return 0;

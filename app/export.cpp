@@ -91,8 +91,9 @@ int write_gguf(ExportFlags flags) {
   for (const std::string& notice : outcome.notices) {
     say(notice);
   }
-  say(fmt::format("exported {} to {} and {}: {} tensors, {}, {}", outcome.source, outcome.file,
-                  outcome.modelfile, outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
+  say(fmt::format("exported {} to {}{}: {} tensors, {}, {}", outcome.source, outcome.file,
+                  outcome.modelfile.empty() ? "" : " and " + outcome.modelfile, outcome.tensors,
+                  llm::track::short_bytes(outcome.file_bytes),
                   llm::exports::name_of_kind(outcome.kind)));
   return 0;
 }
@@ -114,7 +115,8 @@ int write_folder(ExportFlags flags) {
   for (const std::string& notice : outcome.notices) {
     say(notice);
   }
-  say(fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, options.out,
+  say(fmt::format("exported {} to {}: {}{} tensors, {}, {}", outcome.checkpoint, options.out,
+                  outcome.is_adapter ? "a PEFT adapter (--merged writes the model), " : "",
                   outcome.tensors, llm::track::short_bytes(outcome.file_bytes),
                   llm::io::name_of_dtype(outcome.dtype)));
   return 0;
@@ -139,6 +141,9 @@ void add_export(CLI::App& program, Verb& chosen) {
       ->excludes(out);
   verb->add_option("--model", options.model,
                    "source of config and tokenizer (default: the run's model.path)");
+  verb->add_flag("--merged", options.merged,
+                 "of a run that trained an adapter: the model with the adapter in its weights, in "
+                 "place of the adapter");
   add_ignore_fields(*verb, options.ignored_fields);
   one_of(verb->add_option("--dtype", flags->dtype,
                           "dtype of the weights (default: the source model's); q8_0: with --gguf"),

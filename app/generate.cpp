@@ -274,7 +274,7 @@ int generate(Rank& rank, GenerateFlags flags) {
   const auto progress = progress_of(rank, /*json_on_stdout=*/true);
   auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
   HubNames names({.json_on_stdout = true, .progress = progress.get()}, &rank);
-  names.resolve_model(flags.model.model, "--model");
+  resolve_model(names, flags.model);
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   names.require_same(world);
   llm::setup::on_all_ranks(world, [&] {
@@ -289,7 +289,7 @@ int generate(Rank& rank, GenerateFlags flags) {
       read_on_all_ranks(world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
   const auto prompts = read_on_all_ranks(world, [&] { return given_prompts(flags); });
   const auto shape = read_on_all_ranks(world, [&] {
-    auto read = llm::setup::model_shape(source.model_folder, source.ignored_fields);
+    auto read = llm::eval::shape_of(source);
     llm::eval::require_same_model(source, read, tokenizer);
     return read;
   });

@@ -1,6 +1,7 @@
 // golden_check MODEL_DIR GOLDEN.safetensors [--ranks N] [--device cpu|cuda]
 // [--checkpoint-activations]
-// [--ignore-fields A,B]: does a model compute what the reference implementation recorded?
+// [--adapter FOLDER] [--ignore-fields A,B]: does a model compute what the reference implementation
+// recorded?
 //
 // Prints one line of JSON: the largest relative differences of logits, loss and gradients, and of
 // losses and gradient norms over AdamW steps. Exits 0 when it could compare.
@@ -37,12 +38,14 @@ int main(int argc, char** argv) {
   bool checkpoints = false;
   command.add_flag("--checkpoint-activations", checkpoints,
                    "layers keep their inputs only and compute the rest again in backward");
+  std::string adapter;
+  command.add_option("--adapter", adapter, "PEFT folder that is trained over the model");
   app::add_ignore_fields(command, ignored_fields);
   try {
     command.parse(argc, argv);
     const llm::check::GoldenDifferences found = llm::check::compare_with_golden(
         model_folder, golden_path, ranks, ignored_fields,
-        device == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU, checkpoints);
+        device == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::CPU, checkpoints, adapter);
     const nlohmann::ordered_json report = {
         {"logits_rel", found.logits}, {"loss_rel", found.loss},
         {"grad_rel", found.gradient}, {"grad_worst", found.worst_gradient},

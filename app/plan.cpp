@@ -15,6 +15,7 @@
 #include "app/recipe.h"
 #include "app/verbs.h"
 #include "launch/spinning.h"
+#include "llm/adapters/adapt.h"
 #include "llm/inputs/data_options.h"
 #include "llm/plan/device.h"
 #include "llm/plan/plan_beside_estimate.h"
@@ -109,7 +110,7 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
   const llm::track::Working planning(&progress, "planning");
   const auto say_aside = [&](const std::string& line) { progress.say(line); };
   const auto print = [&](const std::string& text) { progress.aside([&] { print_result(text); }); };
-  RunConfig config = load_recipe_to_read(words, say_aside);
+  RunConfig config = llm::setup::with_adapter_folder(load_recipe_to_read(words, say_aside));
   HubNames({.may_fetch = false,
             .data_may_be_missing = true,
             .json_on_stdout = true,
@@ -127,7 +128,10 @@ int plan(const PlanFlags& flags, const std::vector<std::string>& words) {
        llm::config::settings_without_effect(config, hosts.hosts * hosts.ranks)) {
     say_aside(line);
   }
-  const auto shape = llm::setup::model_shape(config.model.path, {config.model.ignore_fields});
+  const auto shape = llm::setup::model_shape(config);
+  if (config.adapter.kind != llm::config::AdapterKind::None) {
+    say_aside(llm::adapters::adapter_line(*shape.shapes, config.adapter));
+  }
   const std::optional<llm::inputs::RunData> data = data_of(config, shape, say_aside, progress);
   const auto batches_of = [&](const RunConfig& of) {
     const auto batch = llm::inputs::batch_shape(of.train, hosts.hosts * hosts.ranks);

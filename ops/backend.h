@@ -10,6 +10,7 @@
 #include "ops/attention_kernel.h"
 #include "ops/attention_scores.h"
 #include "ops/documents.h"
+#include "ops/dropout_mask.h"
 #include "ops/plain_use.h"
 #include "ops/rms_gain.h"
 
@@ -99,6 +100,8 @@ struct Backend {
                            int64_t n);
   /// out = a · b + bias [n], rounded once.
   void (*addmm)(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b);
+  /// out [m, n] += a [m, k] · b [k, n], the sum rounded once.
+  void (*add_mm)(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
   /// The most rows that few_rows_product() takes; 0 where the back end has none.
   int64_t (*few_rows)();
   /// out [m, n] = input [m, k] · weight [n, k]ᵀ + bias [n] (undefined for none), all contiguous.
@@ -121,6 +124,9 @@ struct Backend {
   /// The rows of `out` [V, D] that ids [n] name += gradient [n, D], summed in fp32 or wider.
   void (*add_embedding_gradient)(at::Tensor& out, const at::Tensor& ids,
                                  const at::Tensor& gradient);
+
+  /// ops::dropout() of a matrix, with a probability above 0: contiguous.
+  at::Tensor (*dropped)(const at::Tensor& matrix, const Dropout& dropout);
 
   /// ops::attention().
   AttentionOutput (*attention)(const AttentionInputs& inputs);

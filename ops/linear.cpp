@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/unsafe_split_with_sizes.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/backend.h"
-#include "ops/recompute.h"
 #include "ops/shared/gradient.h"
 #include "ops/shared/inference_linear.h"
+#include "ops/shared/joined_linears.h"
+#include "ops/shared/kept_input.h"
+#include "ops/shared/lora_linears.h"
 #include "ops/shared/matrix.h"
 #include "ops/shared/recorded.h"
 #include "ops/shared/side_by_side.h"
@@ -26,45 +25,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Where the input comes from that was not kept, in autograd's graph.
-struct Source : torch::CustomClassHolder {
-  std::shared_ptr<torch::autograd::Node> node;
-  Recompute recompute = nullptr;
-
-  // Null where the tensor cannot be computed again.
-  static c10::intrusive_ptr<Source> of(const at::Tensor& tensor) {
-    const Recompute recompute = recompute_of(tensor);
-    if (recompute == nullptr) {
-      return {};
-    }
-    auto source = c10::make_intrusive<Source>();
-    source->node = tensor.grad_fn();
-    source->recompute = recompute;
-    return source;
-  }
-};
-
-constexpr const char* kSource = "source";
-
-// What the weights' gradients need: the input, or the operator that computes it again. Returns what
-// is to be saved.
-at::Tensor keep_input(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
-                      bool after_norm) {
-  const auto source = after_norm ? Source::of(input) : c10::intrusive_ptr<Source>();
-  if (source) {
-    context->saved_data[kSource] = at::IValue::make_capsule(source);
-  }
-  const bool kept = weight.requires_grad() && !source;
-  return kept ? input : at::Tensor();
-}
-
-at::Tensor kept_input(AutogradContext* context, const at::Tensor& saved) {
-  const auto found = context->saved_data.find(kSource);
-  if (found == context->saved_data.end()) {
-    return saved;
-  }
-  const auto source = c10::static_intrusive_pointer_cast<Source>(found->second.toCapsule());
-  return source->recompute(*source->node);
+// As profiles show it: with a frozen weight there is one product.
+const char* backward_name(bool wants_weight) {
+  return wants_weight ? "sherd::linear_backward" : "sherd::linear_input_gradient";
 }
 
 // LibTorch's profiler keeps nothing of an undefined tensor.
@@ -80,8 +43,8 @@ struct Linear : torch::autograd::Function<Linear> {
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             bool after_norm) {
     RECORD_FUNCTION("sherd::linear", Recorded({input, recorded_weight(weight)}));
-    context->save_for_backward(
-        {keep_input(context, input, weight, after_norm), weight, bias.value_or(at::Tensor())});
+    context->save_for_backward({keep_input(*context, input, weight.requires_grad(), after_norm),
+                                weight, bias.value_or(at::Tensor())});
     const Backend& backend = choose_backend(*context, input);
     return with_leading_sizes(
         weight_product(backend, as_matrix(input), weight, bias.value_or(at::Tensor())),
@@ -91,7 +54,7 @@ struct Linear : torch::autograd::Function<Linear> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &weight = saved[1], &bias = saved[2];
-    RECORD_FUNCTION("sherd::linear_backward",
+    RECORD_FUNCTION(backward_name(context->needs_input_grad(1)),
                     with_bias({gradients[0], recorded_weight(weight)}, bias));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
@@ -104,7 +67,7 @@ struct Linear : torch::autograd::Function<Linear> {
           with_leading_sizes(input_gradient(backend, grad_output, weight), gradients[0].sizes());
     }
     if (context->needs_input_grad(1)) {
-      const at::Tensor input = as_matrix(kept_input(context, saved[0]));
+      const at::Tensor input = as_matrix(kept_input(*context, saved[0]));
       grad_weight = deliver_gradient(
           weight, [&](at::Tensor& out) { backend.mm(out, grad_output.t(), input); });
     }
@@ -133,25 +96,30 @@ void deliver_gradients(const variable_list& weights, variable_list& outs, variab
 struct Linears : torch::autograd::Function<Linears> {
   static variable_list forward(AutogradContext* context, const at::Tensor& input,
                                at::TensorList weights, at::TensorList biases) {
-    const at::Tensor joined = joined_or(joined_rows(weights), weights, 0);
+    const at::Tensor joined = joined_weights(weights);
     RECORD_FUNCTION("sherd::linear", Recorded({input, recorded_weight(joined)}));
-    variable_list saved = {keep_input(context, input, weights.front(), /*after_norm=*/true)};
+    variable_list saved = {
+        keep_input(*context, input, weights.front().requires_grad(), /*after_norm=*/true)};
     saved.insert(saved.end(), weights.begin(), weights.end());
     saved.insert(saved.end(), biases.begin(), biases.end());
     context->save_for_backward(saved);
     context->saved_data[kWeights] = static_cast<int64_t>(weights.size());
     const Backend& backend = choose_backend(*context, input);
-    return columns_of(product(backend, as_matrix(input), joined, biases), weights, input.sizes());
+    return columns_of_weights(joined_product(backend, as_matrix(input), joined, biases), weights,
+                              input.sizes());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const auto first_bias = saved.begin() + 1 + context->saved_data[kWeights].toInt();
     const variable_list weights(saved.begin() + 1, first_bias), biases(first_bias, saved.end());
-    const at::Tensor weight = joined_or(joined_rows(weights), weights, 0);
-    const at::Tensor grad_output = joined_gradient(gradients);
-    RECORD_FUNCTION("sherd::linear_backward", with_bias({grad_output, recorded_weight(weight)},
-                                                        biases.empty() ? at::Tensor() : biases[0]));
+    const at::Tensor weight = joined_weights(weights);
+    const at::Tensor grad_output = joined_gradients(gradients);
+    const size_t bias = 1 + weights.size();
+    const bool wants_weights = context->needs_input_grad({torch::autograd::IndexRange(1, bias)});
+    RECORD_FUNCTION(backward_name(wants_weights),
+                    with_bias({grad_output, recorded_weight(weight)},
+                              biases.empty() ? at::Tensor() : biases[0]));
     once_differentiable("sherd::linear");
     const Backend& backend = chosen_backend(*context);
     variable_list result(saved.size());  // of the input, the weights and the biases
@@ -159,9 +127,8 @@ struct Linears : torch::autograd::Function<Linears> {
       result[0] =
           with_leading_sizes(input_gradient(backend, grad_output, weight), gradients[0].sizes());
     }
-    const size_t bias = 1 + weights.size();
-    if (context->needs_input_grad({torch::autograd::IndexRange(1, bias)})) {
-      const at::Tensor input = as_matrix(kept_input(context, saved[0]));
+    if (wants_weights) {
+      const at::Tensor input = as_matrix(kept_input(*context, saved[0]));
       const variable_list grads = weight_gradients(backend, weights, grad_output, input);
       std::copy(grads.begin(), grads.end(), result.begin() + 1);
     }
@@ -173,34 +140,9 @@ struct Linears : torch::autograd::Function<Linears> {
     return result;
   }
 
-  static variable_list inference(const at::Tensor& input, at::TensorList weights,
-                                 at::TensorList biases) {
-    const at::Tensor joined = joined_or(joined_rows(weights), weights, 0);
-    const auto bias = biases.empty() ? std::nullopt : std::optional(at::cat(biases));
-    return columns_of(as_matrix(inference_linear(input, joined, bias)), weights, input.sizes());
-  }
-
-  // Columns of a product [rows, O₁ + O₂ + …], which autograd does not take for views.
-  static variable_list columns_of(const at::Tensor& product, at::TensorList weights,
-                                  at::IntArrayRef sizes) {
-    std::vector<int64_t> widths;
-    for (const at::Tensor& weight : weights) {
-      widths.push_back(weight.size(0));
-    }
-    variable_list outputs = at::unsafe_split_with_sizes(product, widths, 1);
-    for (at::Tensor& output : outputs) {
-      output = with_leading_sizes(output, sizes);
-    }
-    return outputs;
-  }
-
  private:
   static constexpr const char* kWeights = "weights";  // how many there are
 
-  static at::Tensor product(const Backend& backend, const at::Tensor& matrix,
-                            const at::Tensor& weight, at::TensorList biases) {
-    return weight_product(backend, matrix, weight, biases.empty() ? at::Tensor() : at::cat(biases));
-  }
   static variable_list bias_gradients(const variable_list& biases, const at::Tensor& sums) {
     variable_list delivered;
     int64_t begin = 0;
@@ -209,13 +151,6 @@ struct Linears : torch::autograd::Function<Linears> {
       begin += bias.size(0);
     }
     return delivered;
-  }
-  static at::Tensor joined_or(const at::Tensor& joined, at::TensorList parts, int64_t dim) {
-    return joined.defined() ? joined : at::cat(parts, dim);
-  }
-  static at::Tensor joined_gradient(variable_list gradients) {
-    std::transform(gradients.begin(), gradients.end(), gradients.begin(), as_matrix);
-    return joined_or(joined_columns(gradients), gradients, 1);
   }
   static variable_list weight_gradients(const Backend& backend, const variable_list& weights,
                                         const at::Tensor& grad_output, const at::Tensor& input) {
@@ -235,48 +170,37 @@ struct Linears : torch::autograd::Function<Linears> {
   }
 };
 
-bool all_like_first(const std::vector<at::Tensor>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.requires_grad() == tensors.front().requires_grad();
-  });
-}
-
-// Whether linears_after_norm() is one product. Biases lie between their weights: these are copied
-// side by side where the copy has no more rows than the input.
-bool is_one_product(const at::Tensor& input, const std::vector<at::Tensor>& weights,
-                    const std::vector<at::Tensor>& biases) {
-  if (!backend_of(input).joins_products || !all_like_first(weights) || !all_like_first(biases)) {
-    return false;
-  }
-  int64_t outputs = 0;
-  for (const at::Tensor& weight : weights) {
-    outputs += weight.size(0);
-  }
-  return joined_rows(weights).defined() ||
-         (!biases.empty() && outputs <= input.numel() / std::max<int64_t>(1, input.size(-1)));
-}
-
 }  // namespace
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
-                  const std::optional<at::Tensor>& bias) {
+                  const std::optional<at::Tensor>& bias, const LowRank& update) {
+  if (update) {
+    return lora_linear(input, weight, bias, update, /*after_norm=*/false);
+  }
   return at::GradMode::is_enabled() ? Linear::apply(input, weight, bias, /*after_norm=*/false)
                                     : inference_linear(input, weight, bias);
 }
 
 at::Tensor linear_after_norm(const at::Tensor& input, const at::Tensor& weight,
-                             const std::optional<at::Tensor>& bias) {
+                             const std::optional<at::Tensor>& bias, const LowRank& update) {
+  if (update) {
+    return lora_linear(input, weight, bias, update, /*after_norm=*/true);
+  }
   return at::GradMode::is_enabled() ? Linear::apply(input, weight, bias, /*after_norm=*/true)
                                     : inference_linear(input, weight, bias);
 }
 
 std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
                                            const std::vector<at::Tensor>& weights,
-                                           const std::vector<at::Tensor>& biases) {
+                                           const std::vector<at::Tensor>& biases,
+                                           const std::vector<LowRank>& updates) {
+  if (std::any_of(updates.begin(), updates.end(), [](const auto& one) { return bool(one); })) {
+    return lora_linears(input, weights, biases, updates, /*after_norm=*/true);
+  }
   if (is_one_product(input, weights, biases)) {
     return at::GradMode::is_enabled()
                ? Linears::apply(input, at::TensorList(weights), at::TensorList(biases))
-               : Linears::inference(input, weights, biases);
+               : joined_inference(input, weights, biases);
   }
   std::vector<at::Tensor> outputs;
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "ops/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -12,6 +13,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "ops/backend.h"
+#include "ops/dropout.h"
+#include "ops/linear.h"
 #include "ops/shared/gradient.h"
 #include "ops/shared/products.h"
 #include "ops/shared/recorded.h"
@@ -21,6 +24,22 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// The head: its weight, and the second half of its update. What the first half makes of the rows
+// comes with them.
+struct Head {
+  at::Tensor weight;  // [V, D]
+  at::Tensor B;       // [V, r]; undefined without an update
+};
+struct HeadRows {
+  at::Tensor hidden;    // [R, D]
+  at::Tensor low_rank;  // [R, r], scaled; undefined without an update
+
+  [[nodiscard]] HeadRows slice(int64_t begin, int64_t end) const {
+    return {hidden.slice(0, begin, end),
+            low_rank.defined() ? low_rank.slice(0, begin, end) : at::Tensor()};
+  }
+};
 
 // How rows of logits become a loss: the caller's wishes.
 struct LossTerms {
@@ -34,10 +53,13 @@ struct LossTerms {
   }
 };
 
-at::Tensor logits_of(const Backend& backend, const at::Tensor& hidden, const at::Tensor& weight,
+at::Tensor logits_of(const Backend& backend, const HeadRows& rows, const Head& head,
                      const LogitMap& map) {
-  at::Tensor logits = at::empty({hidden.size(0), weight.size(0)}, hidden.options());
-  backend.head_logits(logits, hidden, weight);
+  at::Tensor logits = at::empty({rows.hidden.size(0), head.weight.size(0)}, rows.hidden.options());
+  backend.head_logits(logits, rows.hidden, head.weight);
+  if (head.B.defined()) {
+    backend.add_mm(logits, rows.low_rank, head.B.t());
+  }
   if (map.divisor != 1) {
     logits.div_(map.divisor);
   }
@@ -47,12 +69,16 @@ at::Tensor logits_of(const Backend& backend, const at::Tensor& hidden, const at:
   return logits;
 }
 
+at::Tensor losses_of_rows(const CrossEntropy& result, const at::Tensor& logits,
+                          const at::Tensor& targets) {
+  const at::Tensor of_targets = logits.gather(1, targets.unsqueeze(1)).squeeze(1);
+  return result.log_sums_R - of_targets.to(result.log_sums_R.scalar_type());
+}
+
 CrossEntropy loss_of(const Backend& backend, const at::Tensor& logits, const LossTerms& terms) {
   CrossEntropy result = backend.cross_entropy(logits, terms.targets);
   if (terms.row_weights.defined()) {
-    const at::Tensor of_targets = logits.gather(1, terms.targets.unsqueeze(1)).squeeze(1);
-    const at::Tensor losses = result.log_sums_R - of_targets.to(result.log_sums_R.scalar_type());
-    result.loss_sum = (losses * terms.row_weights).sum();
+    result.loss_sum = (losses_of_rows(result, logits, terms.targets) * terms.row_weights).sum();
   }
   return result;
 }
@@ -104,13 +130,16 @@ LogitMap kept_map(AutogradContext* context) {
 
 struct OneChunk : torch::autograd::Function<OneChunk> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& weight, const LossTerms& terms) {
+                            const at::Tensor& weight, const std::optional<at::Tensor>& low_rank,
+                            const std::optional<at::Tensor>& B, const LossTerms& terms) {
     RECORD_FUNCTION("sherd::linear_cross_entropy", Recorded({hidden, weight}));
     const Backend& backend = choose_backend(*context, hidden);
-    const at::Tensor logits = logits_of(backend, hidden, weight, terms.map);
+    const HeadRows rows{hidden, low_rank.value_or(at::Tensor())};
+    const Head head{weight, B.value_or(at::Tensor())};
+    const at::Tensor logits = logits_of(backend, rows, head, terms.map);
     const CrossEntropy result = loss_of(backend, logits, terms);
-    context->save_for_backward(
-        {hidden, weight, terms.targets, result.log_sums_R, terms.row_weights});
+    context->save_for_backward({hidden, weight, terms.targets, result.log_sums_R, terms.row_weights,
+                                rows.low_rank, head.B});
     context->saved_data[kLogits] = logits;
     keep_map(context, terms.map);
     return result.loss_sum;
@@ -121,11 +150,11 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
     RECORD_FUNCTION("sherd::linear_cross_entropy_backward", Recorded({saved[0], saved[1]}));
     once_differentiable("sherd::linear_cross_entropy");
     const Backend& backend = chosen_backend(*context);
-    const at::Tensor &hidden = saved[0], &weight = saved[1];
+    const at::Tensor &hidden = saved[0], &weight = saved[1], &low_rank = saved[5], &B = saved[6];
     const LossTerms terms{saved[2], saved[4], kept_map(context)};
     at::Tensor logits = context->saved_data[kLogits].toTensor();
     if (!logits.defined()) {  // a second time through the same graph
-      logits = logits_of(backend, hidden, weight, terms.map);
+      logits = logits_of(backend, {hidden, low_rank}, {weight, B}, terms.map);
     }
     context->saved_data[kLogits] = at::Tensor();
     turn_into_gradient(backend, logits, /*log_sums=*/saved[3], gradients[0], terms);
@@ -137,7 +166,12 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
     const at::Tensor grad_hidden = context->needs_input_grad(0)
                                        ? input_gradient(backend, logits, weight, weight.options())
                                        : at::Tensor();
-    return {grad_hidden, grad_weight, at::Tensor()};
+    at::Tensor grad_low_rank, grad_B;
+    if (B.defined() && B.requires_grad()) {
+      grad_low_rank = product_of(backend, logits, B);
+      grad_B = deliver_gradient(B, [&](at::Tensor& out) { backend.mm(out, logits.t(), low_rank); });
+    }
+    return {grad_hidden, grad_weight, grad_low_rank, grad_B, at::Tensor()};
   }
 };
 
@@ -171,42 +205,86 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
+// Which gradients several chunks sum up.
+struct WantedSums {
+  bool hidden = false;
+  bool weight = false;
+  bool update = false;
+  [[nodiscard]] bool any() const { return hidden || weight || update; }
+};
+
+// Gradients of the sum over rows, in fp32 or wider, chunk by chunk. Empty where not wanted.
+struct GradientSums {
+  at::Tensor hidden, weight, low_rank, B;
+
+  GradientSums(const HeadRows& rows, const Head& head, const WantedSums& wanted) {
+    const auto wide = wide_options(rows.hidden);
+    const auto sizes = [](bool is_wanted, const at::Tensor& like) {
+      return is_wanted ? like.sizes() : at::IntArrayRef{0};
+    };
+    hidden = at::empty(sizes(wanted.hidden, rows.hidden), wide);
+    weight = at::zeros(sizes(wanted.weight, head.weight), wide);
+    low_rank = at::empty(sizes(wanted.update, rows.low_rank), wide);
+    B = at::zeros(sizes(wanted.update, head.B), wide);
+  }
+
+  // `grad_logits` of the rows from `begin` on; products are rounded as `options` have it.
+  void add(const Backend& backend, const at::Tensor& grad_logits, const HeadRows& rows,
+           const Head& head, int64_t begin, const at::TensorOptions& options) {
+    const int64_t end = begin + grad_logits.size(0);
+    if (hidden.dim() == 2) {
+      hidden.slice(0, begin, end).copy_(input_gradient(backend, grad_logits, head.weight, options));
+    }
+    if (weight.dim() == 2) {
+      add_product(backend, weight, grad_logits.t(), rows.hidden, options);
+    }
+    if (B.dim() == 2) {
+      at::Tensor of_rows = at::empty(rows.low_rank.sizes(), options);
+      backend.mm(of_rows, grad_logits, head.B);
+      low_rank.slice(0, begin, end).copy_(of_rows);
+      add_product(backend, B, grad_logits.t(), rows.low_rank, options);
+    }
+  }
+
+ private:
+  static void add_product(const Backend& backend, at::Tensor& sum, const at::Tensor& a,
+                          const at::Tensor& b, const at::TensorOptions& options) {
+    at::Tensor part = at::empty(sum.sizes(), options);
+    backend.mm(part, a, b);
+    backend.add_to_sum(sum, part);
+  }
+};
+
 // Several chunks: each one's gradients are computed while its logits are there, of the sum itself,
-// and multiplied by the sum's gradient in backward. The weight's is summed in fp32.
+// and multiplied by the sum's gradient in backward. Those of weights are summed in fp32.
 struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& weight, const LossTerms& terms, int64_t chunk_tokens,
-                            bool wants_hidden, bool wants_weight) {
+                            const at::Tensor& weight, const std::optional<at::Tensor>& low_rank,
+                            const std::optional<at::Tensor>& B, const LossTerms& terms,
+                            int64_t chunk_tokens, const WantedSums& wanted) {
     RECORD_FUNCTION("sherd::chunked_linear_cross_entropy",
                     Recorded({hidden, weight, chunk_tokens}));
     const Backend& backend = choose_backend(*context, hidden);
-    const auto wide = wide_options(hidden);
     const auto product_options = hidden.options().dtype(product_dtype(hidden.scalar_type()));
-    const at::Tensor factor = at::full({}, stand_in_factor(hidden.scalar_type()), wide);
-    at::Tensor loss = at::zeros({}, wide);
-    at::Tensor grad_hidden = at::empty(wants_hidden ? hidden.sizes() : at::IntArrayRef{0}, wide);
-    at::Tensor sum = at::zeros(wants_weight ? weight.sizes() : at::IntArrayRef{0}, wide);
+    const at::Tensor factor =
+        at::full({}, stand_in_factor(hidden.scalar_type()), wide_options(hidden));
+    const HeadRows all{hidden, low_rank.value_or(at::Tensor())};
+    const Head head{weight, B.value_or(at::Tensor())};
+    at::Tensor loss = at::zeros({}, wide_options(hidden));
+    GradientSums sums(all, head, wanted);
     for (int64_t begin = 0; begin < hidden.size(0); begin += chunk_tokens) {
       const int64_t end = std::min(begin + chunk_tokens, hidden.size(0));
-      const at::Tensor rows = hidden.slice(0, begin, end);
+      const HeadRows rows = all.slice(begin, end);
       const LossTerms of_rows = terms.of_rows(begin, end);
-      at::Tensor logits = logits_of(backend, rows, weight, terms.map);
+      at::Tensor logits = logits_of(backend, rows, head, terms.map);
       const CrossEntropy result = loss_of(backend, logits, of_rows);
       loss.add_(result.loss_sum);
-      if (wants_hidden || wants_weight) {
+      if (wanted.any()) {
         turn_into_gradient(backend, logits, result.log_sums_R, factor, of_rows);
-      }
-      if (wants_hidden) {
-        grad_hidden.slice(0, begin, end)
-            .copy_(input_gradient(backend, logits, weight, product_options));
-      }
-      if (wants_weight) {
-        at::Tensor part = at::empty(weight.sizes(), product_options);
-        backend.mm(part, logits.t(), rows);
-        backend.add_to_sum(sum, part);
+        sums.add(backend, logits, rows, head, begin, product_options);
       }
     }
-    context->save_for_backward({weight, grad_hidden, sum});
+    context->save_for_backward({weight, sums.hidden, sums.weight, head.B, sums.low_rank, sums.B});
     return loss;
   }
 
@@ -214,19 +292,29 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     const auto saved = context->get_saved_variables();
     RECORD_FUNCTION("sherd::chunked_linear_cross_entropy_backward", Recorded({saved[2]}));
     once_differentiable("sherd::linear_cross_entropy");
-    const at::Tensor &weight = saved[0], &grad_hidden = saved[1], &sum = saved[2];
+    const at::Tensor &weight = saved[0], &B = saved[3];
     const at::Tensor scale = gradients[0] / stand_in_factor(weight.scalar_type());
-    at::Tensor grad_weight;
-    if (context->needs_input_grad(1)) {
-      grad_weight = deliver_gradient(weight, [&](at::Tensor& out) { multiply(out, sum, scale); });
+    const auto delivered = [&](const at::Tensor& parameter, const at::Tensor& sum) {
+      return deliver_gradient(parameter, [&](at::Tensor& out) { multiply(out, sum, scale); });
+    };
+    const auto of_rows = [&](const at::Tensor& sums) {
+      return (sums * scale).to(weight.scalar_type());
+    };
+    variable_list result(7);  // as forward takes its arguments
+    result[0] = context->needs_input_grad(0) ? of_rows(saved[1]) : at::Tensor();
+    result[1] = context->needs_input_grad(1) ? delivered(weight, saved[2]) : at::Tensor();
+    if (B.defined() && saved[5].dim() == 2) {
+      result[2] = of_rows(saved[4]);
+      result[3] = delivered(B, saved[5]);
     }
-    at::Tensor scaled;
-    if (context->needs_input_grad(0)) {
-      scaled = (grad_hidden * scale).to(weight.scalar_type());
-    }
-    return {scaled, grad_weight, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    return result;
   }
 };
+
+// What the first half of an update makes of the rows -> [R, r].
+at::Tensor low_rank_rows(const at::Tensor& hidden, const LowRank& update) {
+  return linear(dropout(hidden, update.dropout), update.A) * update.scale;
+}
 
 int64_t bytes_of(c10::ScalarType dtype) {
   return static_cast<int64_t>(c10::elementSize(dtype));
@@ -268,15 +356,41 @@ at::Tensor mapped(const at::Tensor& logits, const LogitMap& map) {
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                 const at::Tensor& targets, int64_t chunk_tokens,
-                                const LogitMap& map, const at::Tensor& row_weights) {
+                                const LogitMap& map, const at::Tensor& row_weights,
+                                const LowRank& update) {
   const LossTerms terms{targets, row_weights, map};
   const bool recording = at::GradMode::is_enabled();
-  const bool wants_weight = recording && weight.requires_grad();
-  if (!chunks_save_memory(hidden, weight, chunk_tokens, wants_weight)) {
-    return OneChunk::apply(hidden, weight, terms);
+  const WantedSums wanted{.hidden = recording && hidden.requires_grad(),
+                          .weight = recording && weight.requires_grad(),
+                          .update = recording && update && update.B.requires_grad()};
+  std::optional<at::Tensor> low_rank, B;
+  if (update) {
+    low_rank = low_rank_rows(hidden, update);
+    B = update.B;
   }
-  return SeveralChunks::apply(hidden, weight, terms, chunk_tokens,
-                              recording && hidden.requires_grad(), wants_weight);
+  if (!chunks_save_memory(hidden, weight, chunk_tokens, wanted.weight)) {
+    return OneChunk::apply(hidden, weight, low_rank, B, terms);
+  }
+  return SeveralChunks::apply(hidden, weight, low_rank, B, terms, chunk_tokens, wanted);
+}
+
+at::Tensor linear_cross_entropy_of_rows(const at::Tensor& hidden, const at::Tensor& weight,
+                                        const at::Tensor& targets, int64_t chunk_tokens,
+                                        const LogitMap& map, const LowRank& update) {
+  const c10::AutoGradMode no_gradient(false);
+  RECORD_FUNCTION("sherd::linear_cross_entropy", Recorded({hidden, weight}));  // as much work
+  const Backend& backend = backend_of(hidden);
+  const HeadRows all{hidden, update ? low_rank_rows(hidden, update) : at::Tensor()};
+  const Head head{weight, update.B};
+  at::Tensor losses = at::empty({hidden.size(0)}, wide_options(hidden));
+  for (int64_t begin = 0; begin < hidden.size(0); begin += chunk_tokens) {
+    const int64_t end = std::min(begin + chunk_tokens, hidden.size(0));
+    const at::Tensor of_rows = targets.slice(0, begin, end);
+    const at::Tensor logits = logits_of(backend, all.slice(begin, end), head, map);
+    losses.slice(0, begin, end)
+        .copy_(losses_of_rows(backend.cross_entropy(logits, of_rows), logits, of_rows));
+  }
+  return losses;
 }
 
 }  // namespace sherd::ops

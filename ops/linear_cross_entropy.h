@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ops/low_rank.h"
+
 namespace sherd::ops {
 
 /// How many rows of logits are held at a time on a CPU. On a GPU, where each chunk reads the weight
@@ -33,12 +35,21 @@ struct LogitMap {
 /// bits are computed by blocks of fp32, those are counted too. Memory: logits of one chunk; of
 /// several, also both gradients in fp32 until backward.
 /// `map`: of the logits. `row_weights` (fp32 [R], no gradient): what each row's loss is multiplied
-/// by. Throws c10::Error for a target outside [0, V). PyTorch: `cross_entropy(linear(hidden,
-/// weight), targets, reduction="sum")`.
+/// by. `update`: added to the head's product. Throws c10::Error for a target outside [0, V).
+/// PyTorch: `cross_entropy(linear(hidden, weight), targets, reduction="sum")`.
 [[nodiscard]] at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                               const at::Tensor& targets,
                                               int64_t chunk_tokens = kLossChunkTokens,
                                               const LogitMap& map = {},
-                                              const at::Tensor& row_weights = {});
+                                              const at::Tensor& row_weights = {},
+                                              const LowRank& update = {});
+
+/// The same loss of each row, -log softmax(hidden · weightᵀ)[target], without gradients.
+/// Shapes: as linear_cross_entropy() -> fp32 or wider [R]. `update`: added to the head's product.
+/// Memory: logits of one chunk. Throws c10::Error for a target outside [0, V). PyTorch:
+/// `cross_entropy(…, reduction="none")` under `no_grad`.
+[[nodiscard]] at::Tensor linear_cross_entropy_of_rows(
+    const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+    int64_t chunk_tokens = kLossChunkTokens, const LogitMap& map = {}, const LowRank& update = {});
 
 }  // namespace sherd::ops

@@ -75,6 +75,14 @@ bool is_there(const fs::path& path) {
 
 SafetensorsFolder::SafetensorsFolder(const std::string& folder_name) {
   const fs::path folder(folder_name);
+  std::error_code ignored;
+  if (folder.extension() == ".safetensors" && !fs::is_directory(folder, ignored)) {
+    files_.push_back(open_file(folder.parent_path(), folder.filename().string()));
+    for (const SafetensorsEntry& entry : files_.front().entries()) {
+      file_of_tensor_.emplace(entry.name, 0);
+    }
+    return;
+  }
   if (is_there(folder / kSingleFile)) {
     files_.push_back(open_file(folder, kSingleFile));
     for (const SafetensorsEntry& entry : files_.front().entries()) {

@@ -182,6 +182,15 @@ int32_t sherd_text_table_columns(const sherd_table* table, char** names, size_t*
                                  char** error);
 int32_t sherd_text_table_next(sherd_table* table, sherd_text_table_row* row, char** error);
 
+typedef struct sherd_pattern sherd_pattern;
+
+/* Compiles a regular expression in Python's syntax, lookarounds included. */
+int32_t sherd_text_pattern_open(sherd_text_slice source, sherd_pattern** pattern, char** error);
+void sherd_text_pattern_close(sherd_pattern* pattern);
+/* Whether the pattern matches the whole text, as Python's re.fullmatch. Steps back are bounded. */
+int32_t sherd_text_pattern_matches_whole(const sherd_pattern* pattern, sherd_text_slice text,
+                                         bool* matches, char** error);
+
 void sherd_text_free_string(char* string);
 
 #ifdef __cplusplus

@@ -27,9 +27,11 @@ using StoredReader =
 
 /// Reads the weights of a Hugging Face model folder into the shards, and the buffers that the
 /// folder has. Each rank reads only its own elements, on all its threads, and converts float
-/// dtypes. Buffers that the folder lacks keep their values. `name_in_file` returns a parameter's or
-/// buffer's name in the file if it differs. `reader_of` returns the reader of a parameter whose
-/// tensor has another form, which is then not checked; null for others.
+/// dtypes. Buffers that the folder lacks keep their values. `folder` may also be a single file, by
+/// a path that ends in `.safetensors`. `name_in_file` returns a parameter's or buffer's name in the
+/// file if it differs; an empty name leaves the values unchanged, so that a model can be read from
+/// several folders. `reader_of` returns the reader of a parameter whose tensor has another form,
+/// which is then not checked; null for others.
 ///
 /// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or
 /// split masters also 128 MiB on the host; for offloaded values 16 MiB. Throws the same Error on
@@ -40,6 +42,14 @@ using StoredReader =
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {},
                       const std::function<StoredReader(const std::string&)>& reader_of = {});
+
+/// What a checkpoint holds of a model.
+struct CheckpointContents {
+  /// Unset: all parameters. Set: only those that were trainable when sharded. The text identifies
+  /// the values of the frozen ones, their base, such as a digest of the weights that they were
+  /// loaded from. Frozen parameters must be loaded from there before such a checkpoint.
+  std::optional<std::string> base = std::nullopt;
+};
 
 /// Writes parameters, buffers and the optimizer's state to the new folder `folder`. Every rank of
 /// the mesh's first row writes its shard; rank 0 also writes its buffers. Rank 0 then writes the
@@ -55,9 +65,11 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
 /// is the new checkpoint or missing, and `<folder>.old` is the older one. PyTorch:
 /// `torch.distributed.checkpoint.save`.
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
-                     const std::string& folder, const std::string& note);
+                     const std::string& folder, const std::string& note,
+                     const CheckpointContents& contents = {});
 /// As above without an optimizer: parameters and buffers.
-void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note);
+void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note,
+                     const CheckpointContents& contents = {});
 
 /// Bytes covered by one digest of a checkpoint; the last block of a shard's tensor may be shorter.
 inline constexpr int64_t kDigestBlockBytes = int64_t{64} << 20;
@@ -88,6 +100,8 @@ struct CheckpointManifest {
   int64_t world_size = 1;       ///< world size that wrote it
   int64_t optimizer_steps = 0;  ///< optimizer steps at the time of writing
   std::string note;             ///< the text given to save_checkpoint()
+  /// CheckpointContents::base: the checkpoint holds the trainable parameters alone.
+  std::optional<std::string> base = std::nullopt;
   std::map<std::string, CheckpointParameter> parameters;  ///< by qualified name
   /// Buffers by qualified name; unset in checkpoints of versions without buffers.
   std::optional<std::map<std::string, CheckpointParameter>> buffers = std::nullopt;
@@ -99,7 +113,9 @@ struct CheckpointManifest {
 
 /// Restores model, buffers and optimizer from a checkpoint of any world size, and clears gradients.
 /// Each rank reads the blocks that hold its elements, once and on all its threads, and checks their
-/// digests while reading. A checkpoint without buffers leaves the model's unchanged. Manifest,
+/// digests while reading. A checkpoint without buffers leaves the model's unchanged. One with a
+/// `base` restores the parameters that it holds; the others keep their values, which must be there,
+/// and must have been frozen when sharded. The caller compares the base. Manifest,
 /// headers, file sizes, model and type of optimizer are checked before anything changes. A damaged
 /// block is found before the model can be used. Parameters and optimizer state are then torn until
 /// a load succeeds, such as that of an older checkpoint.
@@ -107,8 +123,9 @@ struct CheckpointManifest {
 /// Collective. Memory: 1 MiB per thread, plus the allocations of the optimizer's shards_to_fill().
 /// For values on a GPU or split masters also 128 MiB on the host; for offloaded values one block of
 /// 64 MiB (version 1: this rank's shard of one tensor). Throws the same Error on every rank: Usage
-/// inside a forward or a backward; InputMissing; BadData, naming file and tensor; StorageIo. A
-/// failed read also leaves the state torn. PyTorch: `torch.distributed.checkpoint.load`.
+/// inside a forward or a backward, and for frozen parameters without values; InputMissing; BadData,
+/// naming file and tensor; StorageIo. A failed read also leaves the state torn. PyTorch:
+/// `torch.distributed.checkpoint.load`.
 CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
                                    const std::string& folder);
 /// As above for parameters and buffers only, whatever optimizer the checkpoint has.
@@ -141,7 +158,7 @@ void remove_checkpoint(const std::string& folder);
 /// exporting. Calls `take(values, numel)` with fp32 values in order, after checking the block's
 /// digest. Not collective. Memory: up to four blocks in fp32, one per thread: 256 MiB for a
 /// parameter stored in fp32 (version 1: up to four shards). Throws Error: InputMissing, BadData (no
-/// such parameter, or damaged), StorageIo. PyTorch: none.
+/// such parameter, as of one that was frozen, or damaged), StorageIo. PyTorch: none.
 void read_checkpoint_values(const std::string& folder, const CheckpointManifest& manifest,
                             const std::string& name,
                             const std::function<void(const float* values, int64_t numel)>& take);

@@ -89,8 +89,9 @@ struct SafetensorsLocation {
 /// into the blobs of the hub cache that contains the folder.
 class SafetensorsFolder {
  public:
-  /// Opens all files of the model. Throws Error: InputMissing if the folder, its model or a shard
-  /// is missing; StorageIo; BadData if the index or a file is invalid, or lacks a mapped tensor.
+  /// Opens all files of the model. `folder` may also be a single file, by a path that ends in
+  /// `.safetensors`. Throws Error: InputMissing if the folder, its model or a shard is missing;
+  /// StorageIo; BadData if the index or a file is invalid, or lacks a mapped tensor.
   explicit SafetensorsFolder(const std::string& folder);
 
   /// Returns the sorted names of all tensors of the model.

@@ -64,10 +64,12 @@ class ForwardScope {
   /// Attaches the beginning of the unit's backward to its results.
   void leave(const TensorList& outputs);
   /// Replaces enter() and leave(): calls `body` and keeps only `inputs` for backward, which calls
-  /// it again.
+  /// it again. If nothing in the unit is trained and no input requires a gradient, it calls `body`
+  /// as any other unit does: no backward will come.
   std::vector<at::Tensor> checkpoint(Recompute body, const std::vector<at::Tensor>& inputs);
 
  private:
+  [[nodiscard]] bool is_trained_inside() const;
   ForwardScope(const ShardedUnit& unit, int depth_before);
   void cast_outputs(const TensorList& outputs) const;
   void end(UnitUse* use);

@@ -32,6 +32,8 @@
 #include "ops/cpu/isa.h"
 #include "ops/plain_use.h"
 #include "sherd/error.h"
+#include "sherd/init.h"
+#include "sherd/lora.h"
 
 namespace llm::bench {
 
@@ -65,13 +67,31 @@ BenchModel find_model(const BenchOptions& options) {
   return model;
 }
 
+setup::PrepareModule preparation_of(const BenchOptions& options) {
+  if (options.lora_rank == 0) {
+    return {};
+  }
+  return [rank = options.lora_rank](model::CausalLm& module) {
+    const sherd::LoraShape shape{.rank = rank, .alpha = 2 * static_cast<double>(rank)};
+    sherd::lora(*module, {.choose = [&](const std::string& name) {
+      return name == "lm_head" ? std::nullopt : std::optional(shape);
+    }});
+  };
+}
+
 sherd::Sharded<model::CausalLm> make_model(const BenchModel& found, const BenchOptions& options,
                                            const sherd::World& world) {
   const sherd::Mesh mesh = sherd::Mesh::of_strategy(world, options.sharding.strategy);
-  auto model = found.weights.empty()
-                   ? setup::random_sharded(found.config, mesh, options.sharding, options.seed)
-                   : setup::load_sharded(found.weights, mesh, options.sharding,
-                                         {options.ignored_fields, families::IgnoreBy::Flag});
+  const setup::PrepareModule prepare = preparation_of(options);
+  auto model =
+      found.weights.empty()
+          ? setup::random_sharded(found.config, mesh, options.sharding, options.seed, prepare)
+          : setup::load_sharded(found.weights, mesh, options.sharding,
+                                {options.ignored_fields, families::IgnoreBy::Flag}, prepare);
+  if (options.lora_rank > 0 && !found.weights.empty()) {
+    sherd::initialize(model, options.seed,
+                      [](sherd::ParameterInit& parameter) { sherd::initialize_lora(parameter); });
+  }
   model.module()->set_attention_kernel(options.attention);
   return model;
 }
@@ -152,6 +172,7 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
   const plan::Device device = plan::hosts_of(world).device;
   const bool hosts_are_alike = world.size() % world.local_size() == 0;
   return {.model = found.config,
+          .prepare = preparation_of(options),
           .ranks = {.size = world.size(),
                     .local_size = hosts_are_alike ? world.local_size() : 1,
                     .device = device.type,

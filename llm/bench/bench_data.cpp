@@ -65,6 +65,7 @@ inputs::Batch bench_batch(const BenchTokens& tokens, std::int64_t first, std::in
       batch.supervised_tokens += counts ? 1 : 0;
     }
     batch.bounds.push_back(std::ssize(batch.input_ids));
+    batch.numbers.push_back(sample);
   }
   return batch;
 }

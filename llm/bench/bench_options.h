@@ -49,6 +49,8 @@ struct BenchOptions {
   /// The world's own, for its plan.
   sherd::ReduceScatter reduce_scatter = sherd::ReduceScatter::RankOrder;
   setup::LossChunk loss_chunk = {};
+  /// Rank of LoRA adapters on every linear layer but the head; 0: all parameters are trained.
+  std::int64_t lora_rank = 0;
   bool cuda_graphs = false;  ///< micro-batches are graphs of the GPU
   /// Start of the program, for BenchResult::seconds_to_first_step.
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

@@ -173,7 +173,8 @@ double linear_seconds(const MatmulShape& shape, c10::ScalarType dtype) {
     add_forms(forward, output, input, turned_weight);
     forward.emplace_back([&x](int i) { head_logits(x.output, x.input, x.weights.at_turn(i)); });
   }
-  return best_seconds(forward) + best_seconds(to_input) + best_seconds(to_weight);
+  return best_seconds(forward) + best_seconds(to_input) +
+         (shape.is_frozen ? 0 : best_seconds(to_weight));
 }
 
 // The same of batches: out = a · b and, transposed, outᵀ = bᵀ · aᵀ.
@@ -223,8 +224,9 @@ double matmul_seconds(const std::vector<MatmulShape>& shapes, c10::ScalarType dt
 double matmul_operations(const std::vector<MatmulShape>& shapes) {
   double operations = 0;
   for (const MatmulShape& shape : shapes) {
-    operations += 3.0 * 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs) *
-                  static_cast<double>(shape.outputs) *
+    const double directions = shape.is_frozen ? 2 : 3;
+    operations += directions * 2.0 * static_cast<double>(shape.rows) *
+                  static_cast<double>(shape.inputs) * static_cast<double>(shape.outputs) *
                   static_cast<double>(shape.count * shape.batch);
   }
   return operations;

@@ -9,13 +9,15 @@
 namespace llm::bench {
 
 /// Products of one shape in a forward pass: [rows, inputs] × [inputs, outputs], `batch` at once,
-/// and that `count` times. Backward has two more of each, with other operands.
+/// and that `count` times. Backward has two more of each, with other operands; of a frozen weight
+/// one.
 struct MatmulShape {
   std::int64_t rows = 0;
   std::int64_t inputs = 0;
   std::int64_t outputs = 0;
   std::int64_t count = 1;
   std::int64_t batch = 1;
+  bool is_frozen = false;  ///< not with a batch
 };
 
 /// The measured time of all of them, forward and backward, on this thread's threads: each shape and

@@ -130,6 +130,17 @@ class RecordedSamples {
   // What is wrong with a sample of a record, with the record's place; empty: nothing.
   [[nodiscard]] std::string fault(const inputs::Sample& sample, std::int64_t number) const {
     const text::Question& record = records_.at(number).questions.front();
+    if (!record.rejected) {
+      return fault_of(sample, record);
+    }
+    const std::vector<inputs::Sample> documents = inputs::documents_of(sample);
+    const std::string chosen = fault_of(documents.front(), record);
+    return !chosen.empty() ? chosen : fault_of(documents.back(), *record.rejected);
+  }
+
+ private:
+  [[nodiscard]] std::string fault_of(const inputs::Sample& sample,
+                                     const text::Question& record) const {
     if (!record.conversation) {
       const bool has_separator = record.is_record() && !record.question.empty();
       const std::string separator =
@@ -145,7 +156,6 @@ class RecordedSamples {
     return fault.empty() ? "" : fmt::format("{}: {}", record.id, fault);
   }
 
- private:
   const text::Tokenizer& tokenizer_;
   std::map<std::int64_t, text::QuestionFile> records_;
   text::PromptEncoder encoder_;

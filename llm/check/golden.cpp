@@ -12,10 +12,13 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
+#include "llm/adapters/peft_config.h"
+#include "llm/adapters/peft_weights.h"
 #include "llm/io/import.h"
 #include "llm/model/causal_lm.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/load_model.h"
+#include "llm/setup/run_module.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
@@ -50,7 +53,7 @@ struct GoldenBatch {
 
 struct Golden {
   GoldenBatch batch;
-  at::Tensor logits;  // [B, T, V]
+  at::Tensor logits;  // [B, T, V]; undefined: an adapter's golden without them
   double loss = 0;
   std::map<std::string, at::Tensor> gradients;  // flattened, fp64, by parameter
   double gradient_norm = 0;
@@ -68,6 +71,7 @@ class GoldenFile {
     }
     return file_.read(*entry);
   }
+  [[nodiscard]] bool contains(const std::string& name) const { return file_.contains(name); }
   [[nodiscard]] at::Tensor tensor(const std::string& name, at::IntArrayRef shape) const {
     at::Tensor found = tensor(name);
     if (found.sizes() != shape) {
@@ -99,7 +103,7 @@ void check_ids(const GoldenFile& file, const GoldenBatch& batch, int64_t vocab_r
   }
 }
 
-Golden read_golden(const std::string& path, const CausalLmImpl& model) {
+Golden read_golden(const std::string& path, const CausalLmImpl& model, bool is_of_adapter) {
   const GoldenFile file(path);
   Golden golden;
   golden.batch.ids = file.tensor("input_ids");
@@ -110,7 +114,9 @@ Golden read_golden(const std::string& path, const CausalLmImpl& model) {
   golden.batch.labels = file.tensor("labels", shape).to(at::kLong);
   golden.batch.mask = file.tensor("attention_mask", shape).to(at::kLong);
   check_ids(file, golden.batch, model.vocab_rows());
-  golden.logits = file.tensor("logits", {shape[0], shape[1], model.vocab_rows()});
+  if (!is_of_adapter || file.contains("logits")) {
+    golden.logits = file.tensor("logits", {shape[0], shape[1], model.vocab_rows()});
+  }
   golden.loss = file.numbers("loss").at(0);
   golden.losses = file.numbers("losses");
   golden.gradient_norms = file.numbers("grad_norms");
@@ -119,8 +125,13 @@ Golden read_golden(const std::string& path, const CausalLmImpl& model) {
   }
   double square = 0;
   for (const auto& parameter : model.named_parameters()) {
+    if (!parameter.value().requires_grad()) {
+      continue;
+    }
+    const std::string name =
+        "grad." + (is_of_adapter ? adapters::peft_name(parameter.key()) : parameter.key());
     const at::Tensor gradient =
-        file.tensor("grad." + parameter.key(), parameter.value().sizes()).to(at::kDouble).flatten();
+        file.tensor(name, parameter.value().sizes()).to(at::kDouble).flatten();
     square += gradient.square().sum().item<double>();
     golden.gradients[parameter.key()] = gradient;
   }
@@ -148,7 +159,7 @@ class GoldenCheck {
 
   GoldenDifferences run() {
     GoldenDifferences found;
-    found.logits = logits_difference();
+    found.logits = golden_.logits.defined() ? logits_difference() : 0;
     sherd::AdamW optimizer(model_, kGoldenAdamW);
     for (size_t step = 0; step < golden_.losses.size(); ++step) {
       optimizer.zero_grad();
@@ -199,7 +210,8 @@ class GoldenCheck {
   }
 
   void compare_gradients(GoldenDifferences& found) {
-    const auto shards = model_.parameter_shards();
+    auto shards = model_.parameter_shards();
+    std::erase_if(shards, [](const auto& shard) { return !shard.trainable; });
     std::vector<double> squares;  // of the difference, by parameter
     for (const auto& shard : shards) {
       const at::Tensor expected = golden_.gradients.at(shard.name).slice(0, shard.begin, shard.end);
@@ -231,12 +243,21 @@ class GoldenCheck {
 GoldenDifferences compare_with_golden(const std::string& model_folder,
                                       const std::string& golden_path, int ranks,
                                       const std::vector<std::string>& ignored_fields,
-                                      c10::DeviceType device, bool checkpoints) {
+                                      c10::DeviceType device, bool checkpoints,
+                                      const std::string& adapter) {
   const io::IgnoredFields ignored{ignored_fields, families::IgnoreBy::Flag};
-  const setup::ModelShape shape = setup::model_shape(model_folder, ignored);
+  config::RunConfig run;
+  if (!adapter.empty()) {
+    run.adapter = adapters::read_peft_config(adapter).adapter;
+  }
+  const setup::PrepareModule prepare = setup::preparation_of(run);
+  const setup::ModelShape shape = setup::model_shape(model_folder, ignored, prepare);
   // Errors are reported before any rank starts.
   (void)io::match_weights(*shape.shapes, sherd::SafetensorsFolder(model_folder));
-  const Golden golden = read_golden(golden_path, *shape.shapes);
+  if (!adapter.empty()) {
+    adapters::require_peft_tensors(*shape.shapes, run.adapter);
+  }
+  const Golden golden = read_golden(golden_path, *shape.shapes, !adapter.empty());
   sherd::ShardOptions options;
   if (checkpoints) {
     options.units = sherd::unit_policy::every_unit({.checkpoint_activations = true});
@@ -252,11 +273,12 @@ GoldenDifferences compare_with_golden(const std::string& model_folder,
     threads.emplace_back([&, rank, world = std::move(worlds[rank])]() mutable {
       try {
         at::set_num_threads(1);
-        found[rank] =
-            GoldenCheck(setup::load_sharded(model_folder, sherd::Mesh::shard(std::move(world)),
-                                            options, ignored),
-                        golden)
-                .run();
+        auto model = setup::load_sharded(model_folder, sherd::Mesh::shard(std::move(world)),
+                                         options, ignored, prepare);
+        if (!adapter.empty()) {
+          setup::load_peft_adapter(model, run.adapter);
+        }
+        found[rank] = GoldenCheck(std::move(model), golden).run();
       } catch (...) {
         failures[rank] = std::current_exception();
       }

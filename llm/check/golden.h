@@ -20,10 +20,13 @@ struct GoldenDifferences {
 /// logits, loss, gradients, and of losses and gradient norms of steps. Throws sherd::Error as
 /// llm::io does, and BadData for a file that lacks a tensor or has one of another shape.
 /// `ignored_fields`: of config.json. On a GPU one rank computes, whatever `ranks` says.
-/// `checkpoints`: layers keep their inputs only, and compute the rest again in backward.
+/// `checkpoints`: layers keep their inputs only, and compute the rest again in backward. `adapter`:
+/// a PEFT folder; it is trained over the model, gradients have the names of its tensors, and the
+/// golden needs no logits.
 [[nodiscard]] GoldenDifferences compare_with_golden(
     const std::string& model_folder, const std::string& golden_path, int ranks,
     const std::vector<std::string>& ignored_fields = {},
-    c10::DeviceType device = c10::DeviceType::CPU, bool checkpoints = false);
+    c10::DeviceType device = c10::DeviceType::CPU, bool checkpoints = false,
+    const std::string& adapter = "");
 
 }  // namespace llm::check

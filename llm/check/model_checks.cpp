@@ -11,6 +11,7 @@
 #include "files/sha256.h"
 #include "llm/inputs/sampler.h"
 #include "llm/setup/batch_tensors.h"
+#include "llm/setup/objective.h"
 #include "llm/setup/peak_memory.h"
 #include "llm/text/printable.h"
 #include "llm/track/step_record.h"
@@ -101,10 +102,26 @@ double probe_loss(CheckedRun& run) {
          static_cast<double>(std::max<std::int64_t>(1, batch.supervised_tokens));
 }
 
+// Of pairs, with what the model says of them now, as at the first step of a run.
+void set_reference(CheckedRun& run, std::vector<inputs::Batch>& batches) {
+  const bool needs_reference =
+      run.config.train.objective == config::Objective::Dpo && !setup::reference_is_base(run.config);
+  if (!needs_reference) {
+    return;
+  }
+  for (inputs::Batch& batch : batches) {
+    const at::Tensor logps_N = setup::base_logps(run.model, setup::to_tensors(batch)).cpu();
+    const auto* const values = logps_N.const_data_ptr<double>();
+    batch.reference_logps.emplace(values, values + logps_N.numel());
+  }
+}
+
 train::StepOutcome step(CheckedRun& run, const std::vector<inputs::Batch>& batches,
                         std::int64_t number) {
-  return train::train_step(run.model, run.optimizer, run.scaler, batches,
-                           {number, run.config.optim.clip_grad_norm, false});
+  const auto objective = setup::objective_of(run.config);
+  train::StepPlan plan{number, run.config.optim.clip_grad_norm, false};
+  plan.objective = objective.get();
+  return train::train_step(run.model, run.optimizer, run.scaler, batches, plan);
 }
 
 CheckItem round_trip_item(double saved, double loaded) {
@@ -211,7 +228,8 @@ std::vector<CheckItem> learns(CheckedRun& run, const plan::RunPlan& plan,
   const track::Working working(run.progress, "training on the first batch");
   const auto count = track::counted_in("steps", run.progress);
   run.optimizer.set_lr(run.config.optim.lr);
-  const std::vector<inputs::Batch> batches = first_batches(run, run.model.world().rank());
+  std::vector<inputs::Batch> batches = first_batches(run, run.model.world().rank());
+  set_reference(run, batches);
   std::vector<train::StepOutcome> outcomes;
   double saved_loss = 0;
   double fastest = 0;
@@ -256,8 +274,9 @@ CheckItem memory(CheckedRun& run, const plan::RunPlan& plan,
   sherd::World& world = run.model.world();
   run.optimizer.set_lr(0);
   const auto count = run.shape.micro_batches(run.config.train.global_batch);
-  const std::vector<inputs::Batch> batches(static_cast<size_t>(count),
-                                           inputs::collate(run.data.training, longest_samples));
+  std::vector<inputs::Batch> batches(static_cast<size_t>(count),
+                                     inputs::collate(run.data.training, longest_samples));
+  set_reference(run, batches);
   static_cast<void>(step(run, batches, kSteps + 1));
   // The allocator keeps what it has taken: this is the step's peak.
   double largest = static_cast<double>(setup::held_bytes_on(world.device()));

@@ -18,7 +18,6 @@ constexpr const char* kBatches =
 constexpr const char* kDtype = R"("bfloat16", "float16" or "float32")";
 constexpr const char* kWarmup = R"(steps such as "100 steps", or a share of the run such as 0.03)";
 constexpr const char* kInterval = R"("epoch", or an interval such as "500 steps" or "10 min")";
-constexpr const char* kLora = "adapters such as LoRA are not supported yet";
 
 using Keys = std::vector<std::string>;
 
@@ -51,6 +50,11 @@ void add_optimizer(std::vector<ForeignKey>& all) {
       "a share of optim.lr");
 }
 
+void add_model(std::vector<ForeignKey>& all) {
+  add(all, {"unfrozen_parameters", "trainable_parameters", "trainable_params", "trainable_modules"},
+      {"model.trainable"}, "regular expressions for whole names of parameters");
+}
+
 void add_batches(std::vector<ForeignKey>& all) {
   add(all,
       {"per_device_train_batch_size", "per_gpu_train_batch_size", "per_device_batch_size",
@@ -71,6 +75,13 @@ void add_batches(std::vector<ForeignKey>& all) {
       {"train.max_steps"});
   add(all, {"random_seed", "manual_seed", "data_seed"}, {"train.seed"});
   add(all, {"full_determinism", "use_deterministic_algorithms"}, {"train.deterministic"});
+}
+
+void add_preferences(std::vector<ForeignKey>& all) {
+  add(all, {"dpo_beta", "rl_beta", "pref_beta"}, {"preference.beta"});
+  add(all, {"loss_type", "pref_loss", "dpo_loss_type"}, {"preference.loss"});
+  add(all, {"dpo_label_smoothing", "label_smoothing"}, {"preference.label_smoothing"});
+  add(all, {"rl", "rlhf_type"}, {"train.objective"}, "\"dpo\"");
 }
 
 void add_files(std::vector<ForeignKey>& all) {
@@ -141,8 +152,22 @@ void add_machine(std::vector<ForeignKey>& all) {
   add(all, {"use_cpu", "no_cuda"}, {"device.kind"});
   add(all, {"num_threads", "omp_num_threads"}, {"device.threads"});
   add(all, {"ddp_timeout", "init_timeout_seconds"}, {"parallel.timeout"});
-  add(all, {"lora_r", "lora_alpha", "lora_rank", "lora_dropout", "use_peft", "load_in_4bit"}, {},
-      kLora);
+  add(all, {"load_in_4bit"}, {}, "bases in 4 bits are not supported yet");
+}
+
+void add_adapters(std::vector<ForeignKey>& all) {
+  add(all, {"lora", "use_peft", "use_lora", "finetuning_type", "peft_type"}, {"adapter.kind"},
+      R"("lora")");
+  add(all, {"lora_r", "lora_rank"}, {"adapter.rank"});
+  add(all, {"lora_alpha"}, {"adapter.alpha"});
+  add(all, {"lora_dropout"}, {"adapter.dropout"});
+  add(all, {"target_modules", "lora_target_modules", "lora_target", "lora_target_linear"},
+      {"adapter.targets"}, R"(a list of names, or "all-linear")");
+  add(all, {"exclude_modules"}, {"adapter.exclude"});
+  add(all, {"use_rslora"}, {"adapter.rank_stabilized"});
+  add(all, {"layers_to_transform", "lora_layers_to_transform"}, {"adapter.layers"});
+  add(all, {"additional_target", "lora_modules_to_save"}, {"adapter.modules_to_save"});
+  add(all, {"adapter_name_or_path", "lora_model_dir"}, {"adapter.path"});
 }
 
 }  // namespace
@@ -151,10 +176,13 @@ const std::vector<ForeignKey>& foreign_keys() {
   static const std::vector<ForeignKey> all = [] {
     std::vector<ForeignKey> keys;
     add_optimizer(keys);
+    add_model(keys);
     add_batches(keys);
+    add_preferences(keys);
     add_files(keys);
     add_intervals(keys);
     add_machine(keys);
+    add_adapters(keys);
     return keys;
   }();
   return all;

@@ -61,6 +61,7 @@ std::string joined(const std::vector<std::string>& faults) {
 // What a recipe reads.
 void find_shipped(const std::filesystem::path& recipe, RunConfig& config) {
   config.model.path = path_in_recipe(config.model.path, recipe);
+  config.adapter.path = path_in_recipe(config.adapter.path, recipe);
   config.data.chat_template = path_in_recipe(config.data.chat_template, recipe);
   for (auto* sets : {&config.data.train, &config.data.eval}) {
     for (DataSet& set : *sets) {
@@ -78,6 +79,18 @@ void evaluate_held_out(DataSection& data) {
   for (DataSet& set : data.eval) {
     set.weight = 1;
     set.held_out = true;
+  }
+}
+
+/// Under train.objective = "dpo" a file whose format is not given holds preference pairs.
+void read_pairs(RunConfig& config) {
+  if (config.train.objective != Objective::Dpo) {
+    return;
+  }
+  for (auto* sets : {&config.data.train, &config.data.eval}) {
+    for (DataSet& set : *sets) {
+      set.format = set.format == DataFormat::Auto ? DataFormat::Preference : set.format;
+    }
   }
 }
 
@@ -101,6 +114,7 @@ RunConfig load(const std::optional<std::filesystem::path>& file, std::span<const
   read_flags(flags, reading);
   name_output(file, reading);
   evaluate_held_out(reading.config.data);
+  read_pairs(reading.config);
   check_whole(reading);
   if (most_threads) {
     check_threads(*most_threads, reading);

@@ -35,8 +35,13 @@ enum class DataFormat {
   Alpaca,
   Sharegpt,
   PromptCompletion,
-  Text
+  Text,
+  Preference
 };
+/// What is learned of the data. Dpo: from pairs, which of two answers is better.
+enum class Objective { Supervised, Dpo };
+/// The loss of a pair (`llm::model::DpoLoss`).
+enum class PreferenceLoss { Sigmoid, Ipo, Hinge, Robust };
 /// What a sample that cannot be used leads to.
 enum class OnBadSample { Error, Skip };
 /// Which turns of a conversation are learned. Template: what its chat template marks.
@@ -76,6 +81,8 @@ enum class ReduceDtype { Float32, BFloat16 };
 enum class ReduceScatter { RankOrder, Native };
 /// Whether the loss is scaled, so that small gradients do not vanish. Auto: under float16.
 enum class Scaler { Auto, None };
+/// What is trained in place of the model's own parameters.
+enum class AdapterKind { None, Lora };
 /// What a log is written as.
 enum class SinkKind { Jsonl, TensorBoard, Wandb, Mlflow };
 /// What the best evaluation is told by. Auto: F1 where answers are written, else the loss.
@@ -87,9 +94,47 @@ struct ModelSection {
   std::string path;
   Init init = Init::Weights;
   std::vector<std::string> ignore_fields = {};  ///< of config.json
+  std::vector<std::string> trainable = {};      ///< patterns of parameters' names; empty: all
   Quantize quantize = Quantize::None;
   bool operator==(const ModelSection&) const = default;
 };
+
+/// Modules of a model, chosen by name or by a pattern.
+struct ModuleChoice {
+  std::vector<std::string> names = {};  ///< each is a module's name, or its last parts
+  /// In place of names: a regular expression for whole names; kAllLinear: every linear map but the
+  /// head.
+  std::string pattern = {};
+  [[nodiscard]] bool empty() const { return names.empty() && pattern.empty(); }
+  bool operator==(const ModuleChoice&) const = default;
+};
+inline constexpr const char* kAllLinear = "all-linear";
+
+/// An adapter, by the rules of PEFT's LoraConfig.
+struct AdapterSection {
+  AdapterKind kind = AdapterKind::None;
+  std::string path = {};  ///< of a PEFT folder to start from; empty: a fresh adapter
+  std::int64_t rank = 8;
+  double alpha = 16;
+  double dropout = 0;
+  ModuleChoice targets = {.pattern = kAllLinear};
+  ModuleChoice exclude = {};
+  bool rank_stabilized = false;                   ///< scale alpha ÷ √rank, not alpha ÷ rank
+  std::vector<std::string> rank_pattern = {};     ///< PATTERN=RANK
+  std::vector<std::string> alpha_pattern = {};    ///< PATTERN=ALPHA
+  std::vector<std::int64_t> layers = {};          ///< empty: all
+  std::vector<std::string> layers_pattern = {};   ///< what stands before a layer's number
+  std::vector<std::string> modules_to_save = {};  ///< that are trained whole
+  bool operator==(const AdapterSection&) const = default;
+};
+
+/// An entry of rank_pattern or alpha_pattern.
+struct PatternNumber {
+  std::string pattern = {};
+  double number = 0;
+};
+/// Reads PATTERN=NUMBER, cut at the last "=". An empty pattern or a number of 0: it is none.
+[[nodiscard]] PatternNumber pattern_number(const std::string& entry);
 
 /// The names that a data file has for what is read of it.
 struct DataColumns {
@@ -97,6 +142,8 @@ struct DataColumns {
   std::string completion = "completion";
   std::string messages = "messages";  ///< of DataFormat::Chat
   std::string text = "text";          ///< of DataFormat::Text
+  std::string chosen = "chosen";      ///< of DataFormat::Preference
+  std::string rejected = "rejected";  ///< the same
   bool operator==(const DataColumns&) const = default;
 };
 
@@ -135,6 +182,7 @@ struct DataSection {
 
 struct TrainSection {
   std::string output;
+  Objective objective = Objective::Supervised;
   std::int64_t epochs = 1;
   std::optional<std::int64_t> max_steps;  ///< none: from epochs
   std::int64_t global_batch = 8;
@@ -144,6 +192,14 @@ struct TrainSection {
   std::int64_t max_skipped = 10;  ///< of a run, under OnNonFinite::Skip
   bool deterministic = false;
   bool operator==(const TrainSection&) const = default;
+};
+
+/// Of Objective::Dpo.
+struct PreferenceSection {
+  PreferenceLoss loss = PreferenceLoss::Sigmoid;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  bool operator==(const PreferenceSection&) const = default;
 };
 
 struct DeviceSection {
@@ -263,8 +319,10 @@ struct LogSection {
 /// Everything that determines a run.
 struct RunConfig {
   ModelSection model;
+  AdapterSection adapter;
   DataSection data;
   TrainSection train;
+  PreferenceSection preference;
   DeviceSection device;
   OptimSection optim;
   ScheduleSection schedule;

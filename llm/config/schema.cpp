@@ -1,6 +1,6 @@
 // Every key, once: its section, kind, bounds, unit, meaning, whether it may change on resume, and
 // the names it had. A feature to come is one NotYet entry, or a planned word of a choice.
-// The keys of data are in schema_data.cpp.
+// The keys of data are in schema_data.cpp, those of adapters in schema_adapter.cpp.
 
 #include <utility>
 
@@ -45,7 +45,12 @@ Table fields(ModelSection& model) {
               "an adapter or some parameters",
        .on_resume = OnResume::Fixed},
       planned_field("overrides", "changes to config.json's fields"),
-      planned_field("trainable", "training only some parameters"),
+      {.name = "trainable",
+       .slot = strings(model.trainable),
+       .doc = "regular expressions for whole names of parameters, such as model.layers.29.*: only "
+              "these are trained, and checkpoints hold them alone "
+              "([partial training](checkpoints.md#a-part-of-the-model)); empty: all",
+       .on_resume = OnResume::Fixed},
   }};
 }
 
@@ -56,6 +61,13 @@ Table fields(TrainSection& train, const DeviceSection& device) {
        .doc = "the run's folder, with checkpoints and log; created if missing",
        .required = true,
        .default_words = "runs/ and the name of the file; required without one"},
+      {.name = "objective",
+       .slot = choice<Objective>(train.objective,
+                                 {{"supervised", Objective::Supervised}, {"dpo", Objective::Dpo}},
+                                 {"kto", "orpo", "simpo", "ppo", "grpo"}),
+       .doc = "supervised: learn the answers of data.train; dpo: learn from preference pairs "
+              "([preferences](preferences.md)), with optim.lr = 1e-6, or 1e-5 for an adapter",
+       .on_resume = OnResume::Fixed},
       {.name = "epochs",
        .slot = integer(train.epochs, between(1, kMany)),
        .doc = "passes over data.train; raising it continues a finished run",
@@ -97,6 +109,35 @@ Table fields(TrainSection& train, const DeviceSection& device) {
               "CUBLAS_WORKSPACE_CONFIG. CPU runs are always bit-reproducible",
        .idle =
            no_effect(device.kind == DeviceKind::Cpu && train.deterministic, "device.kind is cpu")},
+  }};
+}
+
+Table fields(PreferenceSection& preference, const TrainSection& train) {
+  const std::string idle =
+      no_effect(train.objective != Objective::Dpo, "train.objective is not dpo");
+  const bool smooths =
+      preference.loss == PreferenceLoss::Sigmoid || preference.loss == PreferenceLoss::Robust;
+  return {{
+      {.name = "loss",
+       .slot = choice<PreferenceLoss>(preference.loss, {{"sigmoid", PreferenceLoss::Sigmoid},
+                                                        {"ipo", PreferenceLoss::Ipo},
+                                                        {"hinge", PreferenceLoss::Hinge},
+                                                        {"robust", PreferenceLoss::Robust}}),
+       .doc = "loss of a pair; sigmoid: DPO, with label_smoothing cDPO; ipo: squared distance to "
+              "1/(2 beta), of means over tokens; hinge: SLiC; robust: DPO corrected for swapped "
+              "pairs",
+       .on_resume = OnResume::Numbers,
+       .idle = idle},
+      {.name = "beta",
+       .slot = number(preference.beta, above(0)),
+       .doc = "how strongly the model is held to the reference model: larger stays closer",
+       .on_resume = OnResume::Numbers,
+       .idle = idle},
+      {.name = "label_smoothing",
+       .slot = number(preference.label_smoothing, {.least = 0, .most = 0.5, .below_most = true}),
+       .doc = "expected share of pairs whose answers are swapped",
+       .on_resume = OnResume::Numbers,
+       .idle = idle.empty() && !smooths ? "preference.loss is neither sigmoid nor robust" : idle},
   }};
 }
 
@@ -480,15 +521,18 @@ Table fields(LogSection& log) {
 }  // namespace
 
 Table schema(RunConfig& config) {
-  Field adapter = planned_field("adapter", "adapters such as LoRA");
-  adapter.old_names = {{.key = "lora"}};
   return {{
       {.name = "model", .slot = fields(config.model), .doc = "The model to train."},
-      std::move(adapter),
+      {.name = "adapter",
+       .slot = adapter_fields(config.adapter),
+       .doc = "Training an adapter in place of the model ([adapters](adapters.md))."},
       {.name = "data", .slot = data_fields(config.data), .doc = "Training and evaluation data."},
       {.name = "train",
        .slot = fields(config.train, config.device),
        .doc = "Length of the run and size of its batches."},
+      {.name = "preference",
+       .slot = fields(config.preference, config.train),
+       .doc = "The loss of train.objective = \"dpo\"."},
       {.name = "device", .slot = fields(config.device), .doc = "Devices and threads."},
       {.name = "optim", .slot = fields(config.optim), .doc = "AdamW."},
       {.name = "schedule", .slot = fields(config.schedule), .doc = "The learning rate."},

@@ -14,14 +14,17 @@ constexpr OnResume fixed_if(bool is_so) {
 }
 
 Table fields(DataColumns& columns, DataFormat format, bool trains) {
-  const std::string idle = no_effect(format == DataFormat::Squad, "the format is squad");
+  const bool are_pairs = format == DataFormat::Preference;
+  const std::string no_records = no_effect(format == DataFormat::Squad, "the format is squad");
+  const std::string idle = are_pairs ? "the format is preference" : no_records;
+  const std::string no_pairs = no_effect(!are_pairs, "the format is not preference");
   return {{
       {.name = "prompt",
        .slot = string(columns.prompt),
        .doc = "name of the prompt's field in a record",
        .required = true,
        .on_resume = fixed_if(trains),
-       .idle = idle},
+       .idle = no_records},
       {.name = "completion",
        .slot = string(columns.completion),
        .doc = "name of the field with the text to learn after the prompt",
@@ -40,6 +43,18 @@ Table fields(DataColumns& columns, DataFormat format, bool trains) {
        .required = true,
        .on_resume = fixed_if(trains),
        .idle = idle},
+      {.name = "chosen",
+       .slot = string(columns.chosen),
+       .doc = "name of the field with the better answer of a preference pair",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = no_pairs},
+      {.name = "rejected",
+       .slot = string(columns.rejected),
+       .doc = "name of the field with the other answer",
+       .required = true,
+       .on_resume = fixed_if(trains),
+       .idle = no_pairs},
   }};
 }
 
@@ -71,7 +86,8 @@ Table fields(DataSet& set, bool trains, const std::string& old_limit) {
                                                {"alpaca", DataFormat::Alpaca},
                                                {"sharegpt", DataFormat::Sharegpt},
                                                {"prompt_completion", DataFormat::PromptCompletion},
-                                               {"text", DataFormat::Text}}),
+                                               {"text", DataFormat::Text},
+                                               {"preference", DataFormat::Preference}}),
        .doc = "kind of file or records ([formats](data-and-labels.md#formats)); auto looks at the "
               "name's end, the first bytes and the columns, and writes its choice into the run's "
               "config.toml",

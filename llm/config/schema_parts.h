@@ -36,6 +36,8 @@ TableList list_of(std::vector<Item>& items, Fields fields, std::string shorthand
           .shorthand = std::move(shorthand)};
 }
 
+/// The keys of [adapter].
+[[nodiscard]] Table adapter_fields(AdapterSection& adapter);
 /// The keys of [data].
 [[nodiscard]] Table data_fields(DataSection& data);
 

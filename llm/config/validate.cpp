@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 
 #include <fmt/core.h>
@@ -67,6 +68,14 @@ void check_precision(const PrecisionSection& precision, std::vector<Fault>& faul
                                   "precision.param_dtype is \"float16\": set that to \"bfloat16\", "
                                   "or precision.master = \"float32\"",
                                   word_of(precision.master, master_words()))});
+  }
+}
+
+void check_trainable(const ModelSection& model, std::vector<Fault>& faults) {
+  if (!model.trainable.empty() && model.init == Init::Random) {
+    faults.push_back({"model.trainable",
+                      "model.trainable trains a part of given weights, and model.init = \"random\" "
+                      "gives none: leave one of the two out"});
   }
 }
 
@@ -154,6 +163,37 @@ void check_columns(const std::vector<DataSet>& sets, const std::string& key,
   }
 }
 
+void check_objective(const RunConfig& config, std::vector<Fault>& faults) {
+  const bool is_dpo = config.train.objective == Objective::Dpo;
+  const auto check_sets = [&](const std::vector<DataSet>& sets, const std::string& name) {
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+      const std::string key = fmt::format("{}[{}].format", name, i);
+      if ((sets[i].format == DataFormat::Preference) != is_dpo) {
+        faults.push_back(
+            {key, is_dpo
+                      ? fmt::format("train.objective = \"dpo\" reads preference pairs: leave {} "
+                                    "out, or set it to \"preference\"",
+                                    key)
+                      : fmt::format("{} = \"preference\" is for train.objective = \"dpo\"", key)});
+      }
+      if (sets[i].columns.chosen == sets[i].columns.rejected && !sets[i].columns.chosen.empty()) {
+        const std::string columns = fmt::format("{}[{}].columns", name, i);
+        faults.push_back({columns + ".rejected",
+                          fmt::format("{0}.chosen and {0}.rejected are both \"{1}\": a pair needs "
+                                      "two columns",
+                                      columns, sets[i].columns.chosen)});
+      }
+    }
+  };
+  check_sets(config.data.train, "data.train");
+  check_sets(config.data.eval, "data.eval");
+  if (is_dpo && config.device.cuda_graphs) {
+    faults.push_back({"device.cuda_graphs",
+                      "device.cuda_graphs replays the loss of supervised training: leave it out "
+                      "with train.objective = \"dpo\""});
+  }
+}
+
 void check_held_out(const DataSection& data, std::vector<Fault>& faults) {
   const bool is_evaluated = std::any_of(data.eval.begin(), data.eval.end(),
                                         [](const DataSet& set) { return set.held_out; });
@@ -178,6 +218,51 @@ void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
   check_best(config, faults);
 }
 
+// PATTERN=NUMBER, with a number above 0.
+void check_patterns(const std::vector<std::string>& patterns, const char* key, bool is_whole,
+                    std::vector<Fault>& faults) {
+  for (const std::string& entry : patterns) {
+    const PatternNumber read = pattern_number(entry);
+    const bool fits = read.number > 0 && (!is_whole || read.number == std::floor(read.number));
+    if (read.pattern.empty() || !fits) {
+      faults.push_back({key, fmt::format("{}: \"{}\" is no PATTERN=NUMBER with {} above 0, for "
+                                         "example \"q_proj=16\"",
+                                         key, entry, is_whole ? "a whole number" : "a number")});
+    }
+  }
+}
+
+void check_adapter(const RunConfig& config, std::vector<Fault>& faults) {
+  const AdapterSection& adapter = config.adapter;
+  if (adapter.kind == AdapterKind::None) {
+    return;
+  }
+  if (config.model.init == Init::Random) {
+    faults.push_back({"model.init",
+                      "an adapter is trained beside given weights, and model.init = \"random\" "
+                      "gives none: leave one of the two out"});
+  }
+  if (!config.model.trainable.empty()) {
+    faults.push_back({"model.trainable",
+                      "adapter.kind = \"lora\" freezes the model: name modules to train whole in "
+                      "adapter.modules_to_save, in place of model.trainable"});
+  }
+  check_patterns(adapter.rank_pattern, "adapter.rank_pattern", true, faults);
+  check_patterns(adapter.alpha_pattern, "adapter.alpha_pattern", false, faults);
+  if (adapter.targets.empty() && adapter.path.empty()) {
+    faults.push_back(
+        {"adapter.targets", "adapter.targets is empty: name linear maps, or give \"all-linear\""});
+  }
+  if (!adapter.layers.empty() && adapter.targets.names.empty()) {
+    faults.push_back(
+        {"adapter.layers",
+         fmt::format("adapter.layers is for a list of names in adapter.targets, as in PEFT, and "
+                     "adapter.targets is \"{}\": give a list such as [\"q_proj\", \"v_proj\"], or "
+                     "write the layers into the pattern",
+                     adapter.targets.pattern)});
+  }
+}
+
 void check_sinks(const std::vector<Sink>& sinks, std::vector<Fault>& faults) {
   for (std::size_t i = 0; i < sinks.size(); ++i) {
     for (std::size_t earlier = 0; earlier < i; ++earlier) {
@@ -193,6 +278,15 @@ void check_sinks(const std::vector<Sink>& sinks, std::vector<Fault>& faults) {
 
 }  // namespace
 
+PatternNumber pattern_number(const std::string& entry) {
+  const std::size_t equals = entry.rfind('=');
+  if (equals == std::string::npos) {
+    return {};
+  }
+  return {entry.substr(0, equals),
+          number_of(std::string_view(entry).substr(equals + 1)).value_or(0)};
+}
+
 const Sink* sink_of(const LogSection& log, SinkKind kind) {
   const auto found = std::find_if(log.sink.begin(), log.sink.end(),
                                   [&](const Sink& sink) { return sink.kind == kind; });
@@ -207,12 +301,15 @@ std::string jsonl_path(const LogSection& log) {
 std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
   check_required(config, faults);
+  check_trainable(config.model, faults);
   check_precision(config.precision, faults);
   check_batch(config.train, faults);
+  check_objective(config, faults);
   check_warmup(config, faults);
   check_lengths(config.data, faults);
   check_chat(config.data, faults);
   check_lists(config, faults);
+  check_adapter(config, faults);
   check_sinks(config.log.sink, faults);
   check_columns(config.data.train, "data.train", faults);
   check_columns(config.data.eval, "data.eval", faults);

@@ -7,8 +7,9 @@
 #include <sstream>
 #include <utility>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include "llm/config/run_config.h"
 #include "llm/config/toml_file.h"
 
 namespace llm::config {
@@ -74,6 +75,36 @@ std::optional<std::vector<std::string>> as_strings(const Raw& raw) {
     return !part.empty() && part.find(',') == std::string::npos;
   };
   return std::all_of(all.begin(), all.end(), is_one) ? std::optional(std::move(all)) : std::nullopt;
+}
+
+std::optional<std::vector<std::int64_t>> as_integers(const Raw& raw, const Range& range) {
+  std::vector<double> numbers;
+  if (const auto* given = std::get_if<std::vector<double>>(&raw)) {
+    numbers = *given;
+  } else if (const auto parts = as_strings(raw)) {
+    for (const std::string& part : *parts) {
+      numbers.push_back(number_of(part).value_or(std::nan("")));
+    }
+  } else {
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> all;
+  for (const double number : numbers) {
+    if (!range.holds(number) || number != std::floor(number)) {
+      return std::nullopt;
+    }
+    all.push_back(static_cast<std::int64_t>(number));
+  }
+  return all;
+}
+
+// What a flag says of modules. No name of a module has a character that makes a pattern of it, but
+// for the dot.
+ModuleChoice choice_in(const std::string& text) {
+  const bool is_pattern =
+      text == kAllLinear || text.find_first_of("\\^$*+?()[]{}|") != std::string::npos;
+  const auto names = as_strings(FlagText{text});
+  return is_pattern || !names ? ModuleChoice{.pattern = text} : ModuleChoice{.names = *names};
 }
 
 template <class Slot, class Given>
@@ -225,6 +256,34 @@ Value strings(std::vector<std::string>& slot) {
   };
   const auto set = [&slot](const Raw& raw) { return store(slot, as_strings(raw)); };
   return {.kind = R"(a list of strings such as ["a", "b"])", .text = text, .set = set};
+}
+
+Value integers(std::vector<std::int64_t>& slot, const Range& range) {
+  return {.kind = "a list of integers" + range.text() + " such as [0, 1]",
+          .text = [&slot] { return fmt::format("[{}]", fmt::join(slot, ", ")); },
+          .set = [&slot, range](const Raw& raw) { return store(slot, as_integers(raw, range)); }};
+}
+
+Value names_or_pattern(ModuleChoice& slot) {
+  return {.kind = R"(a list of names such as ["q_proj", "v_proj"], or a pattern as one string)",
+          .text =
+              [&slot] {
+                return slot.pattern.empty() ? strings(slot.names).text() : quote(slot.pattern);
+              },
+          .set =
+              [&slot](const Raw& raw) {
+                if (const auto* flag = std::get_if<FlagText>(&raw)) {
+                  slot = choice_in(flag->text);
+                  return true;
+                }
+                if (const auto* pattern = std::get_if<std::string>(&raw)) {
+                  slot = {.pattern = *pattern};
+                  return true;
+                }
+                const auto names = as_strings(raw);
+                slot = names ? ModuleChoice{.names = *names} : slot;
+                return names.has_value();
+              }};
 }
 
 Value two_numbers(std::array<double, 2>& slot, const Range& range) {

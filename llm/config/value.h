@@ -17,6 +17,8 @@
 
 namespace llm::config {
 
+struct ModuleChoice;
+
 /// What stands behind a flag, which says nothing of its type.
 struct FlagText {
   std::string text;
@@ -59,6 +61,11 @@ struct Value {
 [[nodiscard]] Value string(std::string& slot);
 /// Any number of strings without commas, as a flag "a,b".
 [[nodiscard]] Value strings(std::vector<std::string>& slot);
+/// Any number of integers, as a flag "0,1".
+[[nodiscard]] Value integers(std::vector<std::int64_t>& slot, const Range& range);
+/// A list of names, or one string, which is a pattern. A flag of names alone, with commas between
+/// them, is a list.
+[[nodiscard]] Value names_or_pattern(ModuleChoice& slot);
 /// A number, or a word for none.
 [[nodiscard]] Value integer_or(const std::string& word, std::optional<std::int64_t>& slot,
                                const Range& range);

@@ -21,4 +21,10 @@ std::vector<std::int64_t> dealt(std::int64_t samples, std::int64_t batch, std::i
   return indices;
 }
 
+bool any_stop_requested(sherd::World& world, const std::function<bool()>& stop_requested) {
+  double stops = stop_requested && stop_requested() ? 1 : 0;
+  world.all_reduce({&stops, 1});
+  return stops > 0;
+}
+
 }  // namespace llm::eval

@@ -2,6 +2,7 @@
 // How the samples of an evaluation are dealt over ranks.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "sherd/world.h"
@@ -15,5 +16,9 @@ namespace llm::eval {
 /// This rank's samples of a round: batch after batch, rank after rank, in order. Perhaps none.
 [[nodiscard]] std::vector<std::int64_t> dealt(std::int64_t samples, std::int64_t batch,
                                               std::int64_t round, const sherd::World& world);
+
+/// Whether any rank was asked to stop. Collective.
+[[nodiscard]] bool any_stop_requested(sherd::World& world,
+                                      const std::function<bool()>& stop_requested);
 
 }  // namespace llm::eval

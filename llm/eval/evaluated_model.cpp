@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include "files/system_text.h"
+#include "llm/adapters/peft_config.h"
 #include "llm/config/run_config.h"
 #include "llm/inputs/data_options.h"
 #include "llm/inputs/run_data.h"
@@ -60,23 +61,69 @@ std::function<std::string(const std::string&)> names_in(const std::string& folde
   });
 }
 
+void require_base(const EvaluatedModel& source, sherd::World world) {
+  setup::on_rank_0(world, [&] {
+    const sherd::WorkPhase reading(world, "reading the base " + source.model_folder,
+                                   setup::kLongestSilence);
+    setup::require_base(source.model_folder, source.base, source.checkpoint,
+                        "Restore that base there, or export the checkpoint over a folder that has "
+                        "it: sherd export --checkpoint " +
+                            source.checkpoint + " --model FOLDER --out NEW");
+  });
+}
+
 }  // namespace
 
-EvaluatedModel find_evaluated(const std::string& path, const std::string& which) {
+namespace {
+
+// An adapter that PEFT reads too, with its base.
+EvaluatedModel evaluated_adapter(const std::string& path, const std::string& base) {
+  const adapters::PeftConfig config = adapters::read_peft_config(path);
+  const std::string folder = base.empty() ? adapters::base_folder_of(config) : base;
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) {
+    throw sherd::Error(
+        sherd::ExitCode::InputMissing,
+        fmt::format("the base model '{}' of the adapter in '{}' (base_model_name_or_path) does not "
+                    "exist: give its folder with --base",
+                    folder, path));
+  }
+  io::require_model_folder(folder, {io::kConfigFile});
+  EvaluatedModel found{.model_folder = folder, .checkpoint = ""};
+  found.adapter = config.adapter;
+  return found;
+}
+
+}  // namespace
+
+EvaluatedModel find_evaluated(const std::string& path, const std::string& which,
+                              const std::string& base) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
     throw sherd::Error(
         sherd::ExitCode::InputMissing,
         fmt::format("'{}' does not exist{}. Give a Hugging Face folder (`sherd fetch ORG/NAME` "
-                    "downloads one), a run's output folder, or a checkpoint's folder.",
+                    "downloads one), a run's output folder, or the folder of a checkpoint or of a "
+                    "PEFT adapter.",
                     path, sherd::files::where_it_begins(path)));
   }
-  const fs::path run = run_folder_of(path);
+  const bool is_adapter = adapters::is_peft_folder(path);
+  if (!base.empty() && !is_adapter) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("--base {} names the base model of a PEFT adapter's folder: '{}' is "
+                    "none",
+                    base, path));
+  }
+  const fs::path run = is_adapter ? fs::path() : run_folder_of(path);
   if (!which.empty() && (run.empty() || setup::is_checkpoint(path))) {
     throw sherd::Error(sherd::ExitCode::Usage,
                        fmt::format("--checkpoint {} selects a checkpoint of a run: '{}' is {}. "
                                    "Give a run's output folder.",
                                    which, path, run.empty() ? "none" : "a checkpoint itself"));
+  }
+  if (is_adapter) {
+    return evaluated_adapter(path, base);
   }
   if (run.empty()) {
     io::require_model_folder(path, {io::kConfigFile});
@@ -94,6 +141,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   found.run = setup::config_of(note, found.checkpoint);
   const config::RunConfig& config = *found.run;
   found.model_folder = note.model;
+  found.adapter = config.adapter;
   found.ignored_fields.names = config.model.ignore_fields;
   const auto& sets = config.data.eval.empty() ? config.data.train : config.data.eval;
   if (!sets.empty()) {
@@ -104,7 +152,15 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which)
   found.param_dtype = setup::dtype_of(config.precision.param_dtype);
   found.model_values = note.model_values;
   found.chat_template = note.chat_template;
+  found.base = note.base;
   return found;
+}
+
+setup::ModelShape shape_of(const EvaluatedModel& source) {
+  config::RunConfig of_adapter;
+  of_adapter.adapter = source.adapter;
+  return setup::model_shape(source.model_folder, source.ignored_fields,
+                            setup::preparation_of(source.run ? *source.run : of_adapter));
 }
 
 void require_same_model(const EvaluatedModel& source, const setup::ModelShape& shape,
@@ -158,15 +214,21 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
         inputs::sample_length(source.max_length, model.module()->context_length()));
     return model;
   };
-  if (!source.checkpoint.empty()) {
+  if (!source.checkpoint.empty() && source.base.empty()) {
     auto model = sherd::fully_shard(shape.shapes, mesh, options);
     sherd::load_checkpoint(model, source.checkpoint);
     return with_longest_text(std::move(model));
   }
+  require_base(source, mesh.world());
   const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::load_safetensors(model, source.model_folder, name_in_file,
                           io::quantizing_readers(*model.module()));
+  if (!source.checkpoint.empty()) {
+    sherd::load_checkpoint(model, source.checkpoint);
+  } else if (source.adapter.kind != config::AdapterKind::None) {
+    setup::load_peft_adapter(model, source.adapter);
+  }
   return with_longest_text(std::move(model));
 }
 

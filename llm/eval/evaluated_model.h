@@ -23,7 +23,10 @@ namespace llm::eval {
 struct EvaluatedModel {
   std::string model_folder;  ///< config and tokenizer; the weights too, without a checkpoint
   io::IgnoredFields ignored_fields = {{}, families::IgnoreBy::Flag};  ///< those of the run
-  std::string checkpoint;      ///< empty: the model folder's weights
+  std::string checkpoint;  ///< empty: the model folder's weights
+  /// The run's, or that of a PEFT folder, whose values `adapter.path` holds where there is no
+  /// checkpoint.
+  config::AdapterSection adapter = {};
   text::Columns columns = {};  ///< of the run's data: evaluated first, else trained on
   std::int64_t max_length = 0;
   std::int64_t max_answer_tokens = 32;
@@ -31,14 +34,22 @@ struct EvaluatedModel {
   setup::ModelValues model_values =
       {};  ///< of the model folder when the run began; empty: not known
   std::optional<config::RunConfig> run = std::nullopt;  ///< the run's, where it is one
+  setup::BaseWeights base = {};    ///< RunNote::base; empty: the checkpoint has all parameters
   std::string chat_template = {};  ///< RunNote::chat_template; empty: it learned no conversations
   std::vector<std::string> notices = {};  ///< newer checkpoints that are damaged: to be printed
 };
 
-/// `path` is a Hugging Face folder, a run's output folder or a checkpoint's folder; `which` chooses
-/// among the checkpoints of a run (chosen_checkpoint()), empty: the newest intact one. Not
-/// collective. Throws sherd::Error: InputMissing, BadData; Usage for a choice where there is none.
-[[nodiscard]] EvaluatedModel find_evaluated(const std::string& path, const std::string& which = "");
+/// `path` is a Hugging Face folder, a run's output folder, a checkpoint's folder or a PEFT
+/// adapter's; `which` chooses among the checkpoints of a run (chosen_checkpoint()), empty: the
+/// newest intact one; `base` is the folder of an adapter's base model, empty: what its
+/// adapter_config.json names. Not collective. Throws sherd::Error: InputMissing, BadData; Usage for
+/// a choice or a base where there is none to choose.
+[[nodiscard]] EvaluatedModel find_evaluated(const std::string& path, const std::string& which = "",
+                                            const std::string& base = "");
+
+/// The shape of the model, with its adapter. Not collective. Throws sherd::Error as
+/// setup::model_shape().
+[[nodiscard]] setup::ModelShape shape_of(const EvaluatedModel& source);
 
 /// Checks that the model folder of a run still says what it said when the run began; anything of
 /// what is no run. Not collective. Throws sherd::Error(BadData), naming what differs with both
@@ -60,10 +71,12 @@ struct EvaluatedChat {
 [[nodiscard]] EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& tokenizer,
                                     const std::string& choice = "");
 
-/// Shards `shape`, the model of source.model_folder, and loads its values. Each rank reads its own
+/// Shards `shape`, that of shape_of(), and loads its values. Each rank reads its own
 /// slices, in options.precision.param_dtype. The model cannot be trained: its parameters are frozen
-/// and have no fp32 masters. Collective. Memory: the shards, and that of sherd::load_checkpoint()
-/// or sherd::load_safetensors(). Throws sherd::Error as these do, and as io::match_weights().
+/// and have no fp32 masters. A checkpoint of a part of the parameters is read over the weights of
+/// the model folder, which must be its base. Collective. Memory: the shards, and that of
+/// sherd::load_checkpoint() or sherd::load_safetensors(). Throws sherd::Error as these do, and as
+/// io::match_weights(), setup::require_base() and setup::load_peft_adapter().
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
                                                              const setup::ModelShape& shape,
                                                              const sherd::Mesh& mesh,

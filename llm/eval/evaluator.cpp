@@ -18,12 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-bool any_stop_requested(sherd::World& world, const StopRequested& stop_requested) {
-  double stops = stop_requested && stop_requested() ? 1 : 0;
-  world.all_reduce({&stops, 1});
-  return stops > 0;
-}
-
 std::vector<std::string> gold_answers(const text::Question& question) {
   std::vector<std::string> gold;
   for (const text::Answer& answer : question.answers) {
@@ -69,6 +63,53 @@ Prediction prediction_of(const text::Question& question, std::string answer, Squ
           one,         question.unanswerable};
 }
 
+// The loss of this rank's samples, and the figures of an objective.
+class LossSums {
+ public:
+  LossSums(sherd::Sharded<model::CausalLm>& model, const sherd::Objective* objective)
+      : model_(model), objective_(objective) {
+    if (objective != nullptr) {
+      figures_.resize(objective->figure_names().size());
+    }
+  }
+
+  /// Collective.
+  void add(const inputs::Batch& batch) {
+    const model::TokenBatch tensors = setup::to_tensors(batch);
+    if (objective_ == nullptr) {
+      sum_ += setup::loss_sum(model_, tensors).item<double>();
+      return;
+    }
+    const model::ObjectiveLoss found = setup::objective_sum(model_, tensors, *objective_);
+    sum_ += found.loss_sum.item<double>();
+    const at::Tensor figures = found.figures_F.cpu();
+    for (std::size_t i = 0; i < figures_.size(); ++i) {
+      figures_[i] += figures.const_data_ptr<double>()[i];
+    }
+  }
+
+  [[nodiscard]] double sum() const { return sum_; }
+  /// Of all ranks, as means over `samples`. Collective.
+  [[nodiscard]] std::map<std::string, double> figures(std::int64_t samples) {
+    std::map<std::string, double> means;
+    if (objective_ == nullptr) {
+      return means;
+    }
+    model_.world().all_reduce(figures_);
+    const std::vector<std::string> names = objective_->figure_names();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      means[names[i]] = figures_[i] / static_cast<double>(samples);
+    }
+    return means;
+  }
+
+ private:
+  sherd::Sharded<model::CausalLm>& model_;
+  const sherd::Objective* objective_;
+  double sum_ = 0;
+  std::vector<double> figures_;
+};
+
 // All ranks' predictions, put back into file order: round after round, rank after rank.
 std::vector<Prediction> gather_predictions(sherd::World& world,
                                            const std::vector<std::vector<Prediction>>& rounds) {
@@ -110,7 +151,7 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
   sherd::World& world = model.world();
   const auto samples = static_cast<std::int64_t>(dataset.samples.size());
   const std::int64_t rounds = rounds_of(samples, options.batch, world);
-  double loss = 0;
+  LossSums loss(model, options.objective);
   std::int64_t supervised = 0;
   SquadScore score;
   std::vector<std::vector<Prediction>> predictions;
@@ -130,7 +171,7 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
     if (options.on_progress && round > 0) {
       options.on_progress(std::min(samples, round * options.batch * world.size()));
     }
-    loss += setup::loss_sum(model, setup::to_tensors(batch)).item<double>();
+    loss.add(batch);
     supervised += batch.supervised_tokens;
     if (options.generate) {
       const auto written =
@@ -146,10 +187,13 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
       }
     }
   }
-  double totals[] = {loss, static_cast<double>(supervised), score.exact_match_sum, score.f1_sum};
+  double totals[] = {loss.sum(), static_cast<double>(supervised), score.exact_match_sum,
+                     score.f1_sum};
   world.all_reduce(totals);
   EvaluationResult result;
-  result.loss = totals[1] > 0 ? totals[0] / totals[1] : 0;
+  const double divisor = options.objective != nullptr ? static_cast<double>(samples) : totals[1];
+  result.loss = divisor > 0 ? totals[0] / divisor : 0;
+  result.figures = loss.figures(samples);
   result.supervised_tokens = static_cast<std::int64_t>(totals[1]);
   result.samples = samples;
   const SquadScore all{totals[2], totals[3], samples};
@@ -161,12 +205,19 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
 }
 
 std::string evaluation_text(const EvaluationResult& result, bool generated) {
+  const auto accuracy = result.figures.find("rewards/accuracies");
+  const std::string preferences =
+      accuracy == result.figures.end()
+          ? ""
+          : fmt::format(", accuracy {:.3f}, margin {:.4g}", accuracy->second,
+                        result.figures.at("rewards/margins"));
   const std::string scores =
       generated ? fmt::format(", EM {:.1f}, F1 {:.1f}", result.em, result.f1) : "";
-  return fmt::format("loss {:.4f} over {} ({}){}, {:.1f} samples/s", result.loss,
-                     text::counted(result.samples, "sample"),
-                     text::counted(result.supervised_tokens, "supervised token"), scores,
-                     result.samples_per_second());
+  return fmt::format(
+      "loss {:.4f} over {} ({}){}{}, {:.1f} samples/s", result.loss,
+      text::counted(result.samples, accuracy == result.figures.end() ? "sample" : "pair"),
+      text::counted(result.supervised_tokens, "supervised token"), preferences, scores,
+      result.samples_per_second());
 }
 
 }  // namespace llm::eval

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "llm/inputs/dataset.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/fully_shard.h"
+#include "sherd/objective.h"
 
 namespace llm::eval {
 
@@ -24,15 +26,17 @@ struct EvaluationOptions {
   /// `stop_requested` is true from then on: no rank leaves the others in a collective.
   std::function<void(const std::function<void()>& work)> alone =
       [](const std::function<void()>& work) { work(); };
+  const sherd::Objective* objective = nullptr;  ///< the loss; null: cross-entropy
 };
 
 struct EvaluationResult {
-  double loss = 0;  ///< mean over supervised tokens
+  double loss = 0;  ///< mean over supervised tokens, of an objective over samples
   double em = 0;    ///< percent of questions; 0 without `generate`
   double f1 = 0;
   std::int64_t samples = 0;
   std::int64_t supervised_tokens = 0;
   double seconds = 0;
+  std::map<std::string, double> figures;  ///< of the objective: means over samples
   std::vector<Prediction> predictions;  ///< in file order, on every rank; empty without `generate`
 
   [[nodiscard]] double samples_per_second() const {
@@ -44,7 +48,8 @@ struct EvaluationResult {
 /// the prompts the model was trained with, at most `max_answer_tokens` long, and scored by the
 /// official SQuAD v1.1 rules. Collective: all ranks run the same number of forwards, whatever their
 /// share. Without gradients; the model's state stays as it is. Nothing is returned, on every rank,
-/// if one of them was asked to stop before the end.
+/// if one of them was asked to stop before the end. Where the objective needs a reference, the
+/// samples have it (inputs::with_reference()), or the model has an adapter to switch off.
 [[nodiscard]] std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
                                                        const inputs::Dataset& dataset,
                                                        const text::Tokenizer& tokenizer,

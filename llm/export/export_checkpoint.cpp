@@ -1,11 +1,15 @@
 #include "llm/export/export_checkpoint.h"
 
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include <ATen/ops/from_blob.h>
 
 #include "files/folder.h"
+#include "files/output.h"
+#include "llm/adapters/peft_config.h"
+#include "llm/adapters/peft_weights.h"
 #include "llm/io/export.h"
 #include "llm/io/weight_files.h"
 #include "sherd/checkpoint.h"
@@ -62,12 +66,43 @@ class OutFolder {
   bool begun_ = false;
 };
 
+constexpr const char* kPeftStem = "adapter_model";
+
+// ORG/NAME of a folder in the hub's cache, …/models--ORG--NAME/snapshots/COMMIT; else the folder.
+std::string base_name_of(const std::string& folder) {
+  const fs::path snapshots = fs::path(folder).lexically_normal().parent_path();
+  std::string name = snapshots.parent_path().filename().string();
+  const std::string prefix = "models--";
+  if (snapshots.filename() != "snapshots" || !name.starts_with(prefix)) {
+    return folder;
+  }
+  name.erase(0, prefix.size());
+  const std::size_t dashes = name.find("--");
+  return dashes == std::string::npos ? name : name.replace(dashes, 2, "/");
+}
+
+// adapter_config.json, and beside it the tokenizer, as trainers leave it for those who converse.
+void write_adapter_config(const ExportSource& source, const std::string& out) {
+  io::copy_tokenizer(source.model, out, source.chat);
+  sherd::files::write_file(
+      out + "/" + adapters::kPeftConfigFile,
+      adapters::peft_config_text(*source.shapes, source.adapter, base_name_of(source.model),
+                                 source.config.shape.tied_embedding));
+}
+
 }  // namespace
 
 // What is exported, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
-      : source(options), out(options.out, source.model), weights(options.out, source.specs) {}
+      : source(options),
+        out(options.out, source.model),
+        weights(source.adapter.kind == config::AdapterKind::None
+                    ? io::WeightFiles(options.out, source.specs)
+                    : io::WeightFiles(
+                          options.out,
+                          adapters::peft_specs(*source.shapes, source.adapter, source.dtype),
+                          std::numeric_limits<std::int64_t>::max(), kPeftStem)) {}
 
   ExportSource source;
   OutFolder out;
@@ -87,21 +122,27 @@ std::int64_t CheckpointExport::tensors() const {
 void CheckpointExport::write_next() {
   const ExportSource& source = state_->source;
   const sherd::SafetensorsSpec& spec = source.specs.at(state_->written++);
-  sherd::read_checkpoint_values(
-      source.checkpoint, source.manifest, spec.name, [&](const float* values, int64_t numel) {
-        state_->weights.write(
-            spec.name,
-            at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(source.dtype));
-      });
+  const bool is_adapter = source.adapter.kind != config::AdapterKind::None;
+  const std::string name = is_adapter ? adapters::peft_name(spec.name) : spec.name;
+  source.for_each_values(spec.name, [&](const float* values, int64_t numel) {
+    state_->weights.write(
+        name, at::from_blob(const_cast<float*>(values), {numel}, at::kFloat).to(source.dtype));
+  });
 }
 
 ExportOutcome CheckpointExport::finish() {
   const ExportSource& source = state_->source;
   state_->weights.finish();
-  io::copy_config_and_tokenizer(source.model, state_->out.path(), source.dtype, source.chat);
+  const bool is_adapter = source.adapter.kind != config::AdapterKind::None;
+  if (is_adapter) {
+    write_adapter_config(source, state_->out.path());
+  } else {
+    io::copy_config_and_tokenizer(source.model, state_->out.path(), source.dtype, source.chat);
+  }
   state_->out.keep();
-  return {source.checkpoint, source.chosen.notices, tensors(), state_->weights.file_bytes(),
-          source.dtype};
+  return {source.checkpoint, source.chosen.notices,
+          tensors(),         state_->weights.file_bytes(),
+          source.dtype,      is_adapter};
 }
 
 ExportOutcome export_checkpoint(const ExportOptions& options) {

@@ -1,5 +1,5 @@
 #pragma once
-// From a checkpoint to a Hugging Face folder.
+// From a checkpoint to a Hugging Face folder: a model's, or a PEFT adapter's.
 
 #include <cstdint>
 #include <memory>
@@ -18,9 +18,10 @@ struct ExportOutcome {
   std::int64_t tensors = 0;
   std::int64_t file_bytes = 0;
   c10::ScalarType dtype = c10::kFloat;
+  bool is_adapter = false;  ///< a PEFT folder, and no model
 };
 
-/// An export in the making, tensor by tensor. Memory: that of sherd::read_checkpoint_values(), and
+/// An export in the making, tensor by tensor. Memory: that of ExportSource::for_each_values(), and
 /// a block in the export's dtype. Weights appear whole or not at all, config.json is written last;
 /// one that is not finished leaves nothing behind. Not collective: one process.
 class CheckpointExport {
@@ -46,9 +47,11 @@ class CheckpointExport {
   std::unique_ptr<State> state_;
 };
 
-/// Writes weights (model.safetensors; above 5 GB several files and their index), config, generation
-/// config, tokenizer and the files of the model's licence, as CheckpointExport does. Not
-/// collective: one process. Throws sherd::Error as that does. PyTorch: `model.save_pretrained`.
+/// Of a run that trained an adapter, and unless ExportOptions::merged: writes
+/// adapter_model.safetensors, adapter_config.json and the tokenizer. Else writes weights
+/// (model.safetensors; above 5 GB several files and their index), config, generation config,
+/// tokenizer and the files of the model's licence, as CheckpointExport does. Not collective: one
+/// process. Throws sherd::Error as that does. PyTorch: `model.save_pretrained`.
 ExportOutcome export_checkpoint(const ExportOptions& options);
 
 }  // namespace llm::exports

@@ -14,7 +14,7 @@
 
 #include "files/folder.h"
 #include "files/output.h"
-#include "llm/io/import.h"
+#include "llm/export/export_adapter_gguf.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
 
@@ -80,24 +80,18 @@ GgufSource source_of_checkpoint(const ExportSource& source) {
   found.kind = kind_of_dtype(source.dtype);
   found.name = name_of_folder(source.model);
   found.values = [&source](const std::string& parameter) {
-    at::Tensor values =
-        at::empty(source.manifest.parameters.at(parameter).shape, at::TensorOptions(at::kFloat));
+    const auto spec =
+        std::find_if(source.specs.begin(), source.specs.end(),
+                     [&](const sherd::SafetensorsSpec& one) { return one.name == parameter; });
+    at::Tensor values = at::empty(spec->shape, at::TensorOptions(at::kFloat));
     auto* next = values.mutable_data_ptr<float>();
-    sherd::read_checkpoint_values(
-        source.checkpoint, source.manifest, parameter,
-        [&](const float* some, std::int64_t numel) { next = std::copy(some, some + numel, next); });
+    source.for_each_values(parameter, [&](const float* some, std::int64_t numel) {
+      next = std::copy(some, some + numel, next);
+    });
     return values;
   };
   return found;
 }
-
-// The weights of a folder, open as long as they are read.
-struct FolderWeights {
-  explicit FolderWeights(const std::string& folder, const model::CausalLmImpl& model)
-      : files(folder), places(io::match_weights(model, files)) {}
-  sherd::SafetensorsFolder files;
-  std::vector<io::WeightSource> places;
-};
 
 GgufSource source_of_folder(const std::string& folder,
                             const std::vector<std::string>& ignored_fields) {
@@ -112,10 +106,8 @@ GgufSource source_of_folder(const std::string& folder,
   found.kind = kind_of_dtype(weights->places.front().location.entry->dtype);
   found.name = name_of_folder(folder);
   found.values = [weights](const std::string& parameter) {
-    const auto place =
-        std::find_if(weights->places.begin(), weights->places.end(),
-                     [&](const io::WeightSource& one) { return one.parameter == parameter; });
-    return place->location.file->read(*place->location.entry).to(at::kFloat);
+    const auto& [file, entry] = weights->location_of(parameter);
+    return file->read(*entry).to(at::kFloat);
   };
   return found;
 }
@@ -227,6 +219,14 @@ GgufOutcome export_gguf(const GgufOptions& options) {
     return write(source, source.folder);
   }
   const ExportSource checkpoint(options.source);
+  if (checkpoint.adapter.kind != config::AdapterKind::None) {
+    const AdapterGguf written = write_adapter_gguf(checkpoint, options.out, options.kind);
+    GgufOutcome outcome{checkpoint.checkpoint, checkpoint.chosen.notices, written.file};
+    outcome.tensors = written.tensors;
+    outcome.file_bytes = written.file_bytes;
+    outcome.kind = written.kind;
+    return outcome;
+  }
   const GgufSource source = source_of_checkpoint(checkpoint);
   std::unique_ptr<TaughtFolder> taught;
   if (checkpoint.chat) {

@@ -11,6 +11,7 @@
 #include "files/json.h"
 #include "files/output.h"
 #include "files/sha256.h"
+#include "llm/adapters/peft_config.h"
 #include "llm/export/export_checkpoint.h"
 #include "llm/io/export.h"
 #include "llm/io/hf_config.h"
@@ -48,7 +49,8 @@ void write_record(const std::string& output, const std::string& checkpoint,
 
 bool is_exported(const std::string& output, const std::string& digest) {
   if (!fs::is_regular_file(record_path(output)) ||
-      !fs::is_regular_file(export_folder(output) + "/config.json")) {
+      (!fs::is_regular_file(export_folder(output) + "/config.json") &&
+       !fs::is_regular_file(export_folder(output) + "/" + adapters::kPeftConfigFile))) {
     return false;
   }
   return files::read_json_object(record_path(output)).value("manifest_sha256", "") == digest;
@@ -90,9 +92,9 @@ void give_name(const std::string& finished, const std::string& output,
 }
 
 std::string exported_line(const ExportOutcome& outcome, const std::string& folder) {
-  return fmt::format("exported {} to {}: {} tensors, {}, {}", outcome.checkpoint, folder,
-                     outcome.tensors, track::short_bytes(outcome.file_bytes),
-                     io::name_of_dtype(outcome.dtype));
+  return fmt::format("exported {} to {}: {}{} tensors, {}, {}", outcome.checkpoint, folder,
+                     outcome.is_adapter ? "a PEFT adapter, " : "", outcome.tensors,
+                     track::short_bytes(outcome.file_bytes), io::name_of_dtype(outcome.dtype));
 }
 
 }  // namespace
@@ -120,6 +122,10 @@ std::int64_t export_bytes(const config::RunConfig& config, const setup::ModelSha
   }
   const std::string& folder = config.model.path;
   model::CausalLm model = shape.shapes;
+  if (config.adapter.kind != config::AdapterKind::None) {
+    return io::copied_bytes(folder) +
+           shape.trained * static_cast<std::int64_t>(c10::elementSize(c10::kFloat));
+  }
   const c10::ScalarType dtype = weights_dtype(*model, shape.config, folder);
   return io::copied_bytes(folder) +
          shape.parameters * static_cast<std::int64_t>(c10::elementSize(dtype));
@@ -138,7 +144,8 @@ bool export_run(const config::RunConfig& config, const std::string& last,
   std::optional<CheckpointExport> work;  // on rank 0
   const std::string tensors = setup::from_rank_0(world, [&] {
     files::remove_folder(making);
-    work.emplace(ExportOptions{checkpoint, making, "", {}, std::nullopt});
+    work.emplace(
+        ExportOptions{.checkpoint = checkpoint, .out = making, .model = "", .dtype = std::nullopt});
     return std::to_string(work->tensors());
   });
   for (std::int64_t i = 0; i < std::stoll(tensors); ++i) {

@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <span>
 
+#include <ATen/ops/empty.h>
+
+#include "llm/adapters/adapt.h"
+#include "llm/adapters/chosen_modules.h"
+#include "llm/adapters/merge.h"
 #include "llm/inputs/data_options.h"
-#include "llm/io/import.h"
+#include "llm/model/adapter_names.h"
+#include "llm/setup/base_weights.h"
 #include "llm/setup/load_model.h"
 #include "llm/setup/model_identity.h"
+#include "llm/setup/run_module.h"
 #include "llm/setup/run_note.h"
 #include "llm/text/chat_encoder.h"
 #include "llm/text/python_text.h"
@@ -24,7 +31,8 @@ void check_parameters(const std::vector<sherd::SafetensorsSpec>& specs,
                       const std::string& model) {
   for (const sherd::SafetensorsSpec& spec : specs) {
     const auto found = manifest.parameters.find(spec.name);
-    if (found == manifest.parameters.end() || found->second.shape != spec.shape) {
+    const bool is_there = found != manifest.parameters.end();
+    if (is_there ? found->second.shape != spec.shape : !manifest.base) {
       throw Error(ExitCode::BadData, "the checkpoint in '" + checkpoint +
                                          "' does not belong to the model in '" + model +
                                          "': it has no parameter '" + spec.name +
@@ -123,12 +131,98 @@ ExportSource::ExportSource(const ExportOptions& options)
   if (options.model.empty()) {
     check_folder_is_unchanged(note, config, checkpoint);
   }
-  auto shapes = sherd::on_meta([&] { return io::build_model(config); });
-  dtype = options.dtype ? *options.dtype : weights_dtype(*shapes, config, model);
-  specs = io::export_specs(*shapes, dtype);
+  shapes = sherd::on_meta([&] {
+    auto module = io::build_model(config);
+    setup::prepare_run_module(module, run);
+    return module;
+  });
+  find_adapter(run, options);
   check_parameters(specs, manifest, checkpoint, model);
+  if (manifest.base) {
+    setup::require_base(model, note.base, checkpoint,
+                        "Name the folder that has that base with --model, or restore it.");
+    base = std::make_unique<FolderWeights>(model, *shapes);
+  }
   static_cast<void>(io::copied_bytes(model));
   chat = exported_chat_of(run.data, note.chat_template, model);
+}
+
+const sherd::SafetensorsLocation& FolderWeights::location_of(const std::string& parameter) const {
+  return std::find_if(places.begin(), places.end(),
+                      [&](const io::WeightSource& place) { return place.parameter == parameter; })
+      ->location;
+}
+
+void ExportSource::find_adapter(const config::RunConfig& run, const ExportOptions& options) {
+  const bool has_adapter = run.adapter.kind == config::AdapterKind::Lora;
+  if (options.merged && !has_adapter) {
+    throw Error(ExitCode::Usage,
+                "--merged: the run of '" + checkpoint +
+                    "' trained no adapter: leave it out, and the model is written");
+  }
+  if (has_adapter && !options.merged) {
+    adapter = run.adapter;
+    dtype = options.dtype.value_or(c10::kFloat);
+    for (const std::string& name : adapters::adapter_parameters(*shapes, adapter)) {
+      specs.push_back({name, dtype, shapes->named_parameters()[name].sizes().vec()});
+    }
+    return;
+  }
+  dtype = options.dtype ? *options.dtype : weights_dtype(*shapes, config, model);
+  specs = io::export_specs(*shapes, dtype);
+  if (has_adapter) {
+    for (const auto& module : adapters::choose_modules(*shapes, run.adapter).adapted) {
+      scale_of[module.name + ".weight"] = module.shape.scale();
+    }
+  }
+}
+
+at::Tensor ExportSource::gathered(const std::string& parameter,
+                                  void (ExportSource::*each)(const std::string&, const TakeValues&)
+                                      const) const {
+  at::Tensor values =
+      at::empty(shapes->named_parameters()[parameter].sizes(), at::TensorOptions(at::kFloat));
+  auto* next = values.mutable_data_ptr<float>();
+  (this->*each)(parameter, [&](const float* some, std::int64_t numel) {
+    next = std::copy(some, some + numel, next);
+  });
+  return values;
+}
+
+at::Tensor ExportSource::values(const std::string& parameter) const {
+  return gathered(parameter, &ExportSource::for_each_values);
+}
+
+void ExportSource::for_each_values(const std::string& parameter, const TakeValues& take) const {
+  const auto adapted = scale_of.find(parameter);
+  if (adapted == scale_of.end()) {
+    return for_each_stored_values(parameter, take);
+  }
+  const auto stored = [&](const std::string& name) {
+    return gathered(name, &ExportSource::for_each_stored_values);
+  };
+  const std::string module = parameter.substr(0, parameter.rfind('.'));
+  const at::Tensor merged =
+      adapters::merged_weight(stored(parameter), stored(module + std::string(model::kLoraA)),
+                              stored(module + std::string(model::kLoraB)), adapted->second,
+                              adapters::has_transposed_weights(*shapes))
+          .contiguous();
+  take(merged.const_data_ptr<float>(), merged.numel());
+}
+
+void ExportSource::for_each_stored_values(const std::string& parameter,
+                                          const TakeValues& take) const {
+  if (base == nullptr || manifest.parameters.contains(parameter)) {
+    return sherd::read_checkpoint_values(checkpoint, manifest, parameter, take);
+  }
+  constexpr std::int64_t kElements = std::int64_t{4} << 20;
+  const auto& [file, entry] = base->location_of(parameter);
+  std::vector<float> values(static_cast<std::size_t>(std::min(entry->numel(), kElements)));
+  for (std::int64_t first = 0; first < entry->numel(); first += kElements) {
+    const std::int64_t end = std::min(first + kElements, entry->numel());
+    file->read_elements(*entry, first, end, at::kFloat, values.data());
+    take(values.data(), end - first);
+  }
 }
 
 }  // namespace llm::exports

@@ -1,14 +1,21 @@
 #pragma once
 // A checkpoint with the model it belongs to: what every export begins with.
 
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include "llm/config/run_config.h"
 #include "llm/io/export.h"
 #include "llm/io/hf_config.h"
+#include "llm/io/import.h"
 #include "llm/model/causal_lm.h"
 #include "llm/setup/checkpoints.h"
 #include "sherd/checkpoint.h"
@@ -28,15 +35,40 @@ struct ExportOptions {
   std::string
       model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
   std::vector<std::string> ignored_fields = {};  ///< of config.json, beside those of the run
+  /// Of a run that trained an adapter: the sum of the model and the adapter, not the adapter.
+  bool merged = false;
   std::optional<c10::ScalarType>
       dtype;  ///< of the weights; unset: that of the source model's weights
 };
 
-/// What is exported, found out before anything is written.
+/// The weights of a model folder, open as long as they are read.
+struct FolderWeights {
+  /// Throws sherd::Error as io::match_weights() does.
+  FolderWeights(const std::string& folder, const model::CausalLmImpl& model)
+      : files(folder), places(io::match_weights(model, files)) {}
+  /// Where a parameter of the model lies.
+  [[nodiscard]] const sherd::SafetensorsLocation& location_of(const std::string& parameter) const;
+
+  sherd::SafetensorsFolder files;
+  std::vector<io::WeightSource> places;
+};
+
+/// What is exported, found out before anything is written: a model, or a run's adapter alone.
 struct ExportSource {
   /// Reads checkpoint and model; `out` is not looked at. Throws sherd::Error: InputMissing;
-  /// BadData, also for a checkpoint of another model; StorageIo.
+  /// BadData, also for a checkpoint of another model or over another base; Usage for a merged
+  /// export of a run without an adapter; StorageIo.
   explicit ExportSource(const ExportOptions& options);
+
+  using TakeValues = std::function<void(const float* values, std::int64_t numel)>;
+  /// Calls `take` with fp32 values of a parameter in order: those of the checkpoint, or of its base
+  /// where that was not trained; of a merged export with those of the adapter added. Memory: that
+  /// of sherd::read_checkpoint_values(), 16 MiB for the base; three times a merged parameter.
+  /// Throws sherd::Error: BadData for a damaged checkpoint, StorageIo.
+  void for_each_values(const std::string& parameter, const TakeValues& take) const;
+
+  /// All values of a parameter, in fp32 and in its shape.
+  [[nodiscard]] at::Tensor values(const std::string& parameter) const;
 
   setup::IntactCheckpoint chosen;
   std::string checkpoint;
@@ -45,8 +77,21 @@ struct ExportSource {
   std::vector<std::string> ignored_fields;  ///< of its config.json
   io::HfConfig config;
   std::optional<io::ExportedChat> chat;       ///< how the run taught its model to converse
-  c10::ScalarType dtype = c10::kFloat;        ///< of the weights
-  std::vector<sherd::SafetensorsSpec> specs;  ///< of the tensors, in that dtype
+  c10::ScalarType dtype = c10::kFloat;        ///< of the weights; of an adapter fp32 if unset
+  config::AdapterSection adapter = {};        ///< that is exported alone; of kind None: a model is
+  model::CausalLm shapes{nullptr};            ///< of the run, on meta, with its adapter
+  std::map<std::string, double> scale_of;     ///< by weight that an adapter is added to
+  std::vector<sherd::SafetensorsSpec> specs;  ///< of the parameters to write, in that dtype
+  /// The weights of `model`, where the checkpoint holds a part of the parameters; else null.
+  std::unique_ptr<const FolderWeights> base;
+
+ private:
+  void find_adapter(const config::RunConfig& run, const ExportOptions& options);
+  void for_each_stored_values(const std::string& parameter, const TakeValues& take) const;
+  // All of what one of the two gives, in the parameter's shape.
+  [[nodiscard]] at::Tensor gathered(const std::string& parameter,
+                                    void (ExportSource::*each)(const std::string&,
+                                                               const TakeValues&) const) const;
 };
 
 }  // namespace llm::exports

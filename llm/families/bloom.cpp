@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <fmt/core.h>
@@ -84,10 +85,11 @@ class BloomAttention : public model::AttentionImpl {
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
                                    const model::Context& context) const override {
-    const at::Tensor fused = query_key_value_->after_norm(normalised_TD);
+    const at::Tensor fused = query_key_value_->after_norm(normalised_TD, context.dropout_keys_T);
     const auto parts =  // query, key and value, each [T, N, H]: views
         fused.view({fused.size(0), heads_, 3, head_size_}).unbind(2);
-    return dense_->forward(model::attend(parts[0], parts[1], parts[2], context, layer_));
+    return dense_->forward(model::attend(parts[0], parts[1], parts[2], context, layer_),
+                           context.dropout_keys_T);
   }
 
  private:
@@ -109,10 +111,14 @@ class BloomMlp : public model::FeedForwardImpl {
         register_module("dense_4h_to_h", model::Projection(inner, width, std, /*has_bias=*/true));
   }
 
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD) const override {
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
+                                   const model::Context& context) const override {
+    const at::Tensor& keys = context.dropout_keys_T;
     // The first bias is added in the pass that computes GELU.
-    const at::Tensor wide = sherd::ops::linear_after_norm(normalised_TD, dense_h_to_4h_->weight);
-    return dense_4h_to_h_->forward(sherd::ops::bias_gelu(wide, dense_h_to_4h_->bias));
+    const at::Tensor wide =
+        sherd::ops::linear_after_norm(normalised_TD, dense_h_to_4h_->weight, std::nullopt,
+                                      model::low_rank_of(*dense_h_to_4h_, keys));
+    return dense_4h_to_h_->forward(sherd::ops::bias_gelu(wide, dense_h_to_4h_->bias), keys);
   }
 
  private:

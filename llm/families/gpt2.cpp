@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,10 @@
 #include "llm/families/family.h"
 #include "llm/families/fixed_fields.h"
 #include "llm/model/decoder.h"
+#include "llm/model/parts.h"
 #include "ops/bias_gelu.h"
 #include "ops/linear.h"
+#include "sherd/lora.h"
 
 namespace llm::families {
 namespace {
@@ -60,19 +63,26 @@ model::DecoderConfig parse_gpt2(const JsonFields& fields) {
 // Shapes: T tokens, D model width, N heads, H = D / N head size.
 
 // A linear map whose weight is [inputs, outputs]: transformers' Conv1D.
-class Conv1DImpl : public torch::nn::Module {
+class Conv1DImpl : public torch::nn::Module, public sherd::LoraModule {
  public:
   Conv1DImpl(int64_t inputs, int64_t outputs, double std)
       : weight(
             register_parameter("weight", at::empty({inputs, outputs}, at::kFloat).normal_(0, std))),
         bias(register_parameter("bias", at::zeros({outputs}, at::kFloat))) {}
 
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const {
-    return sherd::ops::linear(input, weight.t(), bias);
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input, const at::Tensor& dropout_keys) const {
+    return sherd::ops::linear(input, weight.t(), bias, model::low_rank_of(*this, dropout_keys));
   }
-  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised) const {
-    return sherd::ops::linear_after_norm(normalised, weight.t(), bias);
+  // Without the bias where `has_bias` is false.
+  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised, const at::Tensor& dropout_keys,
+                                      bool has_bias = true) const {
+    return sherd::ops::linear_after_norm(normalised, weight.t(),
+                                         has_bias ? std::optional(bias) : std::nullopt,
+                                         model::low_rank_of(*this, dropout_keys));
   }
+
+  [[nodiscard]] int64_t in_features() const override { return weight.size(0); }
+  [[nodiscard]] int64_t out_features() const override { return weight.size(1); }
 
   at::Tensor weight;
   at::Tensor bias;
@@ -90,12 +100,13 @@ class Gpt2Attention : public model::AttentionImpl {
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
                                    const model::Context& context) const override {
-    auto parts = at::unsafe_split_with_sizes(c_attn_->after_norm(normalised_TD),
+    const at::Tensor& keys = context.dropout_keys_T;
+    auto parts = at::unsafe_split_with_sizes(c_attn_->after_norm(normalised_TD, keys),
                                              {width_, width_, width_}, 1);
     for (at::Tensor& part : parts) {  // query, key and value -> [T, N, H]: views
       part = part.view({part.size(0), heads_, width_ / heads_});
     }
-    return c_proj_->forward(model::attend(parts[0], parts[1], parts[2], context, layer_));
+    return c_proj_->forward(model::attend(parts[0], parts[1], parts[2], context, layer_), keys);
   }
 
  private:
@@ -114,10 +125,12 @@ class Gpt2Mlp : public model::FeedForwardImpl {
     c_proj_ = register_module("c_proj", Conv1D(inner, width, config.initializer_range));
   }
 
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD) const override {
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
+                                   const model::Context& context) const override {
+    const at::Tensor& keys = context.dropout_keys_T;
     // The first bias is added in the pass that computes GELU.
-    const at::Tensor wide = sherd::ops::linear_after_norm(normalised_TD, c_fc_->weight.t());
-    return c_proj_->forward(sherd::ops::bias_gelu(wide, c_fc_->bias));
+    const at::Tensor wide = c_fc_->after_norm(normalised_TD, keys, /*has_bias=*/false);
+    return c_proj_->forward(sherd::ops::bias_gelu(wide, c_fc_->bias), keys);
   }
 
  private:

@@ -65,6 +65,9 @@ std::span<const std::int64_t> BatchShape::samples_of(std::span<const std::int64_
 
 Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
   Batch batch;
+  if (samples.has_reference()) {
+    batch.reference_logps.emplace();
+  }
   for (const std::int64_t index : indices) {
     const Sample sample = samples[static_cast<std::size_t>(index)];
     if (sample.ids.empty()) {
@@ -76,7 +79,17 @@ Batch collate(const Samples& samples, std::span<const std::int64_t> indices) {
                      return supervised == 1 ? std::int64_t{id} : kUnsupervised;
                    });
     batch.supervised_tokens += sample.supervised_tokens();
+    if (sample.rejected_begin > 0) {
+      batch.are_pairs = true;
+      batch.bounds.push_back(batch.bounds.back() + sample.rejected_begin);
+      batch.numbers.push_back(index);
+    }
+    if (sample.reference_logps) {
+      batch.reference_logps->push_back(sample.reference_logps->chosen);
+      batch.reference_logps->push_back(sample.reference_logps->rejected);
+    }
     batch.bounds.push_back(std::ssize(batch.input_ids));
+    batch.numbers.push_back(index);
   }
   sherd::files::require_mapped_files();
   return batch;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,16 +33,22 @@ struct BatchShape {
                                                          std::int64_t rank) const;
 };
 
-/// A micro-batch: its samples side by side, without padding. No tokens without samples.
+/// A micro-batch: its documents side by side, without padding. A sample is a document, or a pair of
+/// them. No tokens without samples.
 struct Batch {
   std::vector<std::int64_t> input_ids;  ///< [tokens]
   std::vector<std::int64_t>
       labels;  ///< [tokens], not shifted: the id at its own position, else kUnsupervised
-  std::vector<std::int64_t> bounds = {0};  ///< [samples + 1]: where each begins, and the last ends
+  std::vector<std::int64_t> bounds = {0};  ///< [documents + 1]: where each begins; the last end
   std::int64_t supervised_tokens = 0;      ///< labels that count
+  bool are_pairs = false;  ///< documents 2i and 2i + 1 are the chosen and rejected text of sample i
+  /// [documents]; none where the samples do not have them.
+  std::optional<std::vector<double>> reference_logps = std::nullopt;
+  std::vector<std::int64_t> numbers = {};  ///< [documents]: of the sample in the data set
 
   [[nodiscard]] std::int64_t tokens() const { return bounds.back(); }
-  [[nodiscard]] std::int64_t samples() const { return std::ssize(bounds) - 1; }
+  [[nodiscard]] std::int64_t documents() const { return std::ssize(bounds) - 1; }
+  [[nodiscard]] std::int64_t samples() const { return documents() / (are_pairs ? 2 : 1); }
 };
 
 /// Lays out the samples of these indices, in this order. A sample without ids is left out.

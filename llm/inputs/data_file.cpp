@@ -74,6 +74,8 @@ text::RecordKind kind_of(config::DataFormat format) {
       return text::RecordKind::PromptCompletion;
     case config::DataFormat::Text:
       return text::RecordKind::Text;
+    case config::DataFormat::Preference:
+      return text::RecordKind::Preference;
     default:
       return text::RecordKind::Auto;
   }
@@ -277,6 +279,16 @@ class JoinedQuestions {
   std::unordered_map<std::string, std::size_t> first_file_;  // id -> index in files_
 };
 
+// Empty without a conversation.
+std::string conversation_text(const text::Question& question) {
+  if (!question.conversation) {
+    return "";
+  }
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  return question.conversation->messages.dump(-1, ' ', false, kReplace) +
+         question.conversation->tools.dump(-1, ' ', false, kReplace);
+}
+
 }  // namespace
 
 text::RecordReading record_reading_of(const text::DataBytes& file, const FileReading& reading) {
@@ -431,11 +443,12 @@ bool is_held_out(const text::Question& question, std::string_view context, doubl
   for (const text::Answer& answer : question.answers) {
     sample += '\0' + answer.text;
   }
-  if (question.conversation) {
-    using json = nlohmann::ordered_json;
-    constexpr auto kReplace = json::error_handler_t::replace;
-    sample += question.conversation->messages.dump(-1, ' ', false, kReplace) +
-              question.conversation->tools.dump(-1, ' ', false, kReplace);
+  sample += conversation_text(question);
+  if (question.rejected) {
+    for (const text::Answer& answer : question.rejected->answers) {
+      sample += '\0' + answer.text;
+    }
+    sample += conversation_text(*question.rejected);
   }
   constexpr std::size_t kDigits = 13;  // 52 bits, which a double holds
   constexpr int kHexadecimal = 16;

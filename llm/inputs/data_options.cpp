@@ -19,7 +19,8 @@ Limit limit_of(const config::DataSet& set, const config::TrainSection& train) {
 
 FileReading reading_of(const config::DataSet& set, const config::DataSection& data) {
   return {set.format,
-          {set.columns.prompt, set.columns.completion, set.columns.messages, set.columns.text},
+          {set.columns.prompt, set.columns.completion, set.columns.messages, set.columns.text,
+           set.columns.chosen, set.columns.rejected},
           {data.on_bad_sample == config::OnBadSample::Skip, data.max_bad_samples},
           set.held_out ? Side::HeldOut : Side::All,
           data.held_out};

@@ -45,7 +45,7 @@ std::vector<SamplePlace> first_places(const RunData& data, const config::TrainSe
 }
 
 // Text that grows with the ids: what a token adds may depend on those before it.
-std::vector<TextPart> parts_of(const Sample& sample, const text::Tokenizer& tokenizer) {
+std::vector<TextPart> parts_of_document(const Sample& sample, const text::Tokenizer& tokenizer) {
   std::vector<TextPart> parts;
   std::string before;
   for (std::size_t begin = 0; begin < sample.ids.size();) {
@@ -61,6 +61,17 @@ std::vector<TextPart> parts_of(const Sample& sample, const text::Tokenizer& toke
                      sample.supervised[begin] == 1});
     before = so_far;
     begin = end;
+  }
+  return parts;
+}
+
+// Of a pair, those of its chosen and then of its rejected text.
+std::vector<TextPart> parts_of(const Sample& sample, const text::Tokenizer& tokenizer) {
+  std::vector<TextPart> parts;
+  for (const Sample& document : documents_of(sample)) {
+    std::vector<TextPart> some = parts_of_document(document, tokenizer);
+    some.front().begins_rejected = !parts.empty();
+    std::move(some.begin(), some.end(), std::back_inserter(parts));
   }
   return parts;
 }

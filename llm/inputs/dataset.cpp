@@ -42,10 +42,12 @@ void ConversationFigures::add(const ConversationFigures& more) {
 void DatasetReport::add(const text::LabelledPrompt& sample) {
   const auto length = static_cast<std::int64_t>(sample.ids.size());
   samples += 1;
+  pairs += sample.rejected_begin > 0 ? 1 : 0;
   tokens += length;
   supervised_tokens +=
       std::count(sample.supervised.begin(), sample.supervised.end(), std::uint8_t{1});
-  longest_tokens = std::max(longest_tokens, length);
+  longest_tokens =
+      std::max({longest_tokens, sample.rejected_begin, length - sample.rejected_begin});
   const bool is_conversation = sample.chat_texts > 0;
   contexts_cut += sample.context_was_cut && !is_conversation ? 1 : 0;
   answers_cut += sample.answer_was_cut && !is_conversation ? 1 : 0;
@@ -57,10 +59,12 @@ std::string DatasetReport::skipped_text() const {
 }
 
 std::string DatasetReport::sentence() const {
-  std::string text = fmt::format("{}: {}, {} ({} supervised, longest sample {} of at most {})",
-                                 name, text::counted(samples, records ? "record" : "question"),
-                                 text::counted(tokens, "token"), supervised_tokens, longest_tokens,
-                                 limits.max_length_tokens);
+  std::string text = fmt::format(
+      "{}: {}, {} ({} supervised, longest sample {} of at most {})", name,
+      text::counted(samples, pairs > 0 ? "pair"
+                             : records ? "record"
+                                       : "question"),
+      text::counted(tokens, "token"), supervised_tokens, longest_tokens, limits.max_length_tokens);
   std::string cut;
   const auto tell = [&cut](const std::string& what, std::int64_t count) {
     if (count > 0) {
@@ -96,9 +100,60 @@ text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t
   return prompt;
 }
 
+namespace {
+
+// One side of a pair. A conversation may make several samples: which of them to compare with which
+// nobody could tell.
+text::LabelledPrompt encode_side(const text::Question& side, const char* name,
+                                 const text::PromptEncoder& encoder) {
+  if (!side.conversation) {
+    return text::encode_record(encoder, side.question, side.answers.front().text);
+  }
+  std::vector<text::LabelledPrompt> samples =
+      encoder.chat().encode(*side.conversation, encoder.limits().max_length_tokens);
+  if (samples.size() > 1) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("\"{}\" has {} after the prompt, and the chat template needs a text for each; "
+                    "a pair compares two texts: data.supervise = \"last\" learns the last answer",
+                    name, text::counted(std::ssize(samples), "answer")));
+  }
+  return std::move(samples.front());
+}
+
+text::LabelledPrompt encode_pair(const text::Question& chosen, const text::PromptEncoder& encoder) {
+  text::LabelledPrompt pair = encode_side(chosen, "chosen", encoder);
+  const text::LabelledPrompt rejected = encode_side(*chosen.rejected, "rejected", encoder);
+  if (pair.ids == rejected.ids) {
+    throw sherd::Error(
+        sherd::ExitCode::BadData,
+        fmt::format("\"chosen\" and \"rejected\" are the same tokens{}: a pair without a "
+                    "difference teaches nothing",
+                    pair.answer_was_cut ? fmt::format(" within data.max_length ({})",
+                                                      encoder.limits().max_length_tokens)
+                                        : ""));
+  }
+  pair.rejected_begin = std::ssize(pair.ids);
+  pair.ids.insert(pair.ids.end(), rejected.ids.begin(), rejected.ids.end());
+  pair.supervised.insert(pair.supervised.end(), rejected.supervised.begin(),
+                         rejected.supervised.end());
+  pair.context_was_cut |= rejected.context_was_cut;
+  pair.cut_bytes = std::max(pair.cut_bytes, rejected.cut_bytes);
+  pair.cut_tokens = std::max(pair.cut_tokens, rejected.cut_tokens);
+  pair.answer_was_cut |= rejected.answer_was_cut;
+  pair.cut_answer_tokens += rejected.cut_answer_tokens;
+  pair.is_apart |= rejected.is_apart;
+  return pair;
+}
+
+}  // namespace
+
 std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
                                                  const text::PromptEncoder& encoder) {
   const text::Question& question = file.questions[index];
+  if (question.rejected) {
+    return {encode_pair(question, encoder)};
+  }
   if (question.conversation) {
     return encoder.chat().encode(*question.conversation, encoder.limits().max_length_tokens);
   }

@@ -34,12 +34,13 @@ struct DatasetReport {
   std::string name;      ///< the file
   bool records = false;  ///< prompts and completions; else questions about contexts
   std::int64_t samples = 0;
+  std::int64_t pairs = 0;              ///< of the samples: preference pairs
   std::int64_t skipped = 0;            ///< bad samples that were left out
   std::int64_t tokens = 0;             ///< prompts and answers
   std::int64_t supervised_tokens = 0;  ///< answers and end tokens
-  std::int64_t longest_tokens = 0;
-  std::int64_t contexts_cut = 0;  ///< of records: prompts; conversations are counted in `chat`
-  std::int64_t answers_cut = 0;   ///< of records: completions
+  std::int64_t longest_tokens = 0;     ///< of a sample; of a pair its longer text
+  std::int64_t contexts_cut = 0;       ///< of records: prompts; conversations are counted in `chat`
+  std::int64_t answers_cut = 0;        ///< of records: completions
   std::int64_t answers_outside =
       0;  ///< whose (first) answer lies beyond the cut: it cannot be found in the prompt
   std::int64_t duplicates = 0;  ///< samples that have the tokens of one before them
@@ -63,14 +64,16 @@ struct Dataset {
   /// The record of a sample, read when it is asked for, without its context; a conversation's has
   /// neither question nor answers. Throws sherd::Error(StorageIo).
   std::function<text::Question(std::size_t sample)> record;
+  std::string digest = {};  ///< TokenStore::digest()
 };
 
 /// A question with its first answer. Throws sherd::Error BadData if it does not fit.
 text::LabelledPrompt encode_question(const text::QuestionFile& file, std::size_t index,
                                      const text::PromptEncoder& encoder);
 
-/// The samples of a question: one with its first answer, or those of a conversation. Throws
-/// sherd::Error BadData if it does not fit, or its conversation cannot be learned.
+/// The samples of a question: one with its first answer or of a pair, or those of a conversation.
+/// Throws sherd::Error BadData if it does not fit, its conversation cannot be learned, or both
+/// sides of a pair have the same tokens.
 std::vector<text::LabelledPrompt> encode_samples(const text::QuestionFile& file, std::size_t index,
                                                  const text::PromptEncoder& encoder);
 

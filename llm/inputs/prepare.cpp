@@ -200,7 +200,8 @@ std::string store_key(const Source& source, const text::PromptEncoder& encoder,
       what.push_back(static_cast<int>(record_reading_of({file.name}, reading).container));
     }
     const text::Columns& columns = reading.columns;
-    what.insert(what.end(), {columns.prompt, columns.completion, columns.messages, columns.text});
+    what.insert(what.end(), {columns.prompt, columns.completion, columns.messages, columns.text,
+                             columns.chosen, columns.rejected});
   }
   return files::sha256_of(dumped(what));
 }
@@ -243,7 +244,8 @@ Dataset dataset_of(Prepared found, const Source& source) {
             text::Question record = question_of(store->text(sample));
             record.id = place_of(record, files);
             return record;
-          }};
+          },
+          found.store->digest()};
 }
 
 }  // namespace llm::inputs

@@ -104,6 +104,7 @@ std::string article_of(const PreviewedSample& sample, Clip clip) {
   html += "<pre>";
   for (const TextPart& part : sample.parts) {
     const std::string text = html_text(clipped_middle(part.text, clip));
+    html += part.begins_rejected ? "</pre>\n<p>rejected:</p>\n<pre>" : "";
     html += part.supervised ? "<mark>" + text + "</mark>" : text;
   }
   html += "</pre>\n";

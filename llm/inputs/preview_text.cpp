@@ -44,6 +44,9 @@ std::string marked(const PreviewedSample& sample, Marks marks, text::Lines lines
   std::string text;
   for (const TextPart& part : sample.parts) {
     const std::string shown = printable(clipped_middle(part.text, clip), lines);
+    if (part.begins_rejected) {
+      text += lines == text::Lines::Keep ? "\nrejected:\n" : " | rejected: ";
+    }
     text += !part.supervised ? shown
             : colour         ? "\x1b[1;32m" + shown + "\x1b[0m"
                              : "[[" + shown + "]]";
@@ -55,6 +58,9 @@ nlohmann::ordered_json json_of(const PreviewedSample& sample) {
   nlohmann::ordered_json text = nlohmann::ordered_json::array();
   for (const TextPart& part : sample.parts) {
     text.push_back({{"text", part.text}, {"supervised", part.supervised}});
+    if (part.begins_rejected) {
+      text.back()["begins_rejected"] = true;
+    }
   }
   nlohmann::ordered_json turns = nlohmann::ordered_json::array();
   for (const PreviewedTurn& turn : sample.turns) {
@@ -84,7 +90,11 @@ std::string lengths_of(const PreviewedSample& sample) {
                                  sample.supervised_tokens);
   const auto answers = std::count_if(sample.parts.begin(), sample.parts.end(),
                                      [](const TextPart& part) { return part.supervised; });
-  if (answers > 1) {
+  const bool is_pair = std::any_of(sample.parts.begin(), sample.parts.end(),
+                                   [](const TextPart& part) { return part.begins_rejected; });
+  if (is_pair) {
+    text += " in a pair";
+  } else if (answers > 1) {
     text += fmt::format(" in {} answers", answers);
   }
   if (sample.cut.prompt_tokens > 0 || !sample.cut_text.empty()) {

@@ -14,6 +14,7 @@ namespace llm::inputs {
 struct TextPart {
   std::string text;
   bool supervised = false;
+  bool begins_rejected = false;  ///< the first part of a pair's rejected text
 };
 
 /// A message of a sample's conversation.

@@ -108,6 +108,9 @@ void SampleRecords::complete(PreviewedSample& sample, std::int64_t index) const 
   sample.source = found.source;
   sample.number = found.number;
   sample.id = question.id;
+  if (question.rejected) {
+    return;  // both texts are shown as they are
+  }
   if (question.conversation) {
     tell_conversation(sample, question);
   } else {

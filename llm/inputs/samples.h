@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,16 +21,28 @@ struct SampleCut {
   bool operator==(const SampleCut&) const = default;
 };
 
+/// Log-likelihoods that a model gives to the answers of a pair.
+struct PairLogps {
+  double chosen = 0;
+  double rejected = 0;
+};
+
 /// A question in tokens; see llm::text::LabelledPrompt. Valid as long as the Samples it is from.
 struct Sample {
-  std::span<const text::TokenId> ids;        ///< prompt, answer, end token
+  std::span<const text::TokenId> ids;        ///< prompt, answer, end token; of a pair both
   std::span<const std::uint8_t> supervised;  ///< [ids]: 1 if the loss counts it, else 0
   SampleCut cut = {};
+  std::int64_t rejected_begin = 0;  ///< of a pair: where its second document begins; else 0
+  std::optional<PairLogps> reference_logps = std::nullopt;  ///< of a pair, by the reference model
 
   [[nodiscard]] std::int64_t supervised_tokens() const;
   /// The ids before the first supervised one: what a model is asked to continue.
   [[nodiscard]] std::span<const text::TokenId> prompt() const;
 };
+
+/// The documents of a sample: itself, or those of a pair, chosen before rejected. Both have the
+/// cut of the pair.
+[[nodiscard]] std::vector<Sample> documents_of(const Sample& sample);
 
 /// Where samples are kept: in a mapped store, or in a mixture of others. May be read by several
 /// threads at once.
@@ -46,6 +59,10 @@ class SampleSource {
   [[nodiscard]] virtual std::int64_t length(std::size_t index) const = 0;
   /// Supervised tokens of a sample, without reading its tokens.
   [[nodiscard]] virtual std::int64_t supervised(std::size_t index) const = 0;
+  /// Sample::rejected_begin, without reading its tokens.
+  [[nodiscard]] virtual std::int64_t rejected_begin(std::size_t /*index*/) const { return 0; }
+  /// Whether all samples are pairs with Sample::reference_logps.
+  [[nodiscard]] virtual bool has_reference() const { return false; }
   /// Tokens of all samples.
   [[nodiscard]] virtual std::int64_t tokens() const = 0;
 };
@@ -63,11 +80,19 @@ class Samples {
   [[nodiscard]] std::int64_t supervised(std::size_t index) const {
     return source_->supervised(index);
   }
+  [[nodiscard]] std::int64_t rejected_begin(std::size_t index) const {
+    return source_->rejected_begin(index);
+  }
+  [[nodiscard]] bool has_reference() const { return source_ && source_->has_reference(); }
   [[nodiscard]] std::int64_t tokens() const { return source_ ? source_->tokens() : 0; }
 
  private:
   std::shared_ptr<const SampleSource> source_;
 };
+
+/// Pairs with what a reference model makes of them: `logps` has one entry per sample. Memory: 16
+/// bytes per pair.
+[[nodiscard]] Samples with_reference(Samples pairs, std::vector<PairLogps> logps);
 
 /// What a sample has lost.
 [[nodiscard]] SampleCut cut_of(const text::LabelledPrompt& prompt);

@@ -11,7 +11,7 @@
 namespace llm::inputs {
 
 /// The first bytes of a store. Changes with the layout and with the rule that makes samples.
-inline constexpr std::string_view kStoreMagic = "sherd store 0003";
+inline constexpr std::string_view kStoreMagic = "sherd store 0004";
 /// A block holds at most so many bytes, or one sample that is larger.
 inline constexpr std::size_t kBlockBytes = std::size_t{16} << 20;
 
@@ -35,8 +35,8 @@ struct StoreFooter {
 };
 
 /// The tail begins so. The block table follows, then of each sample its tokens, then of each its
-/// supervised tokens, then of each the number of its record (4 bytes each), then the report as
-/// JSON.
+/// supervised tokens, then of each the number of its record, then of each where its second document
+/// begins (4 bytes each), then the report as JSON.
 struct StoreTail {
   std::int64_t blocks = 0;
   std::int64_t samples = 0;
@@ -51,7 +51,8 @@ struct BlockLayout {
         begins(hashes + 8 * static_cast<std::size_t>(samples)),
         text_begins(begins + 4 * static_cast<std::size_t>(samples + 1)),
         records(text_begins + 4 * static_cast<std::size_t>(samples + 1)),
-        ids(records + 4 * static_cast<std::size_t>(samples)),
+        rejected(records + 4 * static_cast<std::size_t>(samples)),
+        ids(rejected + 4 * static_cast<std::size_t>(samples)),
         cuts(ids + 4 * static_cast<std::size_t>(tokens)),
         marks(cuts + sizeof(SampleCut) * static_cast<std::size_t>(samples)),
         texts(marks + static_cast<std::size_t>(tokens)) {}
@@ -60,6 +61,7 @@ struct BlockLayout {
   std::size_t begins;       ///< of ids, 4 bytes each, one more than samples
   std::size_t text_begins;  ///< of texts, the same
   std::size_t records;      ///< numbers, 4 bytes per sample
+  std::size_t rejected;     ///< Sample::rejected_begin, 4 bytes per sample
   std::size_t ids;          ///< 4 bytes per token
   std::size_t cuts;         ///< 12 bytes per sample
   std::size_t marks;        ///< 1 byte per token: 1 if supervised, else 0

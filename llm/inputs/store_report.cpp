@@ -31,6 +31,7 @@ text::UnreadFields unread_of(const json& list) {
 json json_of(const DatasetReport& report) {
   return {{"records", report.records},
           {"samples", report.samples},
+          {"pairs", report.pairs},
           {"skipped", report.skipped},
           {"tokens", report.tokens},
           {"supervised_tokens", report.supervised_tokens},
@@ -51,6 +52,7 @@ DatasetReport report_of(const json& fields) {
   DatasetReport report;
   report.records = fields.at("records");
   report.samples = fields.at("samples");
+  report.pairs = fields.at("pairs");
   report.skipped = fields.at("skipped");
   report.tokens = fields.at("tokens");
   report.supervised_tokens = fields.at("supervised_tokens");

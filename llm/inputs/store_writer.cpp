@@ -40,6 +40,7 @@ std::uint64_t hash_of(const text::LabelledPrompt& prompt) {
     hash = (hash ^ (std::uint64_t{token} << 1U | prompt.supervised[i])) * 0x100000001b3U;
     hash ^= hash >> 29U;
   }
+  hash ^= static_cast<std::uint64_t>(prompt.rejected_begin);
   hash = (hash ^ (hash >> 30U)) * 0xbf58476d1ce4e5b9U;
   return hash ^ (hash >> 31U);
 }
@@ -84,6 +85,7 @@ struct StoreWriter::Pending {
   std::vector<std::uint32_t> begins = {0};
   std::vector<std::uint32_t> text_begins = {0};
   std::vector<std::int32_t> records;
+  std::vector<std::int32_t> rejected;
   std::vector<text::TokenId> ids;
   std::vector<SampleCut> cuts;
   std::vector<std::uint8_t> marks;
@@ -95,6 +97,7 @@ struct StoreWriter::Pending {
   void add(const text::LabelledPrompt& prompt, std::int64_t record, std::string_view text) {
     hashes.push_back(hash_of(prompt));
     records.push_back(static_cast<std::int32_t>(record));
+    rejected.push_back(static_cast<std::int32_t>(prompt.rejected_begin));
     ids.insert(ids.end(), prompt.ids.begin(), prompt.ids.end());
     begins.push_back(static_cast<std::uint32_t>(ids.size()));
     cuts.push_back(cut_of(prompt));
@@ -109,6 +112,7 @@ struct StoreWriter::Pending {
     put(bytes, std::span(begins));
     put(bytes, std::span(text_begins));
     put(bytes, std::span(records));
+    put(bytes, std::span(rejected));
     put(bytes, std::span(ids));
     put(bytes, std::span(cuts));
     put(bytes, std::span(marks));
@@ -167,7 +171,7 @@ void StoreWriter::read_journal() {
 
 void StoreWriter::add(const text::LabelledPrompt& prompt, std::int64_t record,
                       std::string_view text, const std::function<std::string()>& state) {
-  const std::size_t more = prompt.ids.size() * 5 + text.size() + 36;
+  const std::size_t more = prompt.ids.size() * 5 + text.size() + 40;
   if (!pending_->cuts.empty() && pending_->bytes() + more > block_bytes_) {
     finish_block(state());
   }
@@ -232,6 +236,7 @@ std::string StoreWriter::tail(const std::string& report) const {
   std::vector<std::int32_t> lengths;
   std::vector<std::int32_t> supervised;
   std::vector<std::int32_t> records;
+  std::vector<std::int32_t> rejected;
   const files::MappedFile file((folder_ / "blocks").string());
   require_blocks(file.bytes());
   for (const StoreBlock& block : blocks_) {
@@ -241,6 +246,8 @@ std::string StoreWriter::tail(const std::string& report) const {
     const auto* marks = reinterpret_cast<const std::uint8_t*>(bytes + layout.marks);
     const auto* numbers = reinterpret_cast<const std::int32_t*>(bytes + layout.records);
     records.insert(records.end(), numbers, numbers + block.samples);
+    const auto* begins_of_rejected = reinterpret_cast<const std::int32_t*>(bytes + layout.rejected);
+    rejected.insert(rejected.end(), begins_of_rejected, begins_of_rejected + block.samples);
     for (std::int64_t i = 0; i < block.samples; ++i) {
       lengths.push_back(static_cast<std::int32_t>(begins[i + 1] - begins[i]));
       supervised.push_back(static_cast<std::int32_t>(
@@ -255,6 +262,7 @@ std::string StoreWriter::tail(const std::string& report) const {
   put(bytes, std::span<const std::int32_t>(lengths));
   put(bytes, std::span<const std::int32_t>(supervised));
   put(bytes, std::span<const std::int32_t>(records));
+  put(bytes, std::span<const std::int32_t>(rejected));
   return bytes + report;
 }
 

@@ -63,6 +63,10 @@ class Mixture final : public SampleSource {
   [[nodiscard]] std::int64_t supervised(std::size_t index) const override {
     return parts_[places_[index] >> kSampleBits].supervised(sample_of(index));
   }
+  [[nodiscard]] std::int64_t rejected_begin(std::size_t index) const override {
+    return parts_[places_[index] >> kSampleBits].rejected_begin(sample_of(index));
+  }
+  [[nodiscard]] bool has_reference() const override { return parts_.front().has_reference(); }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
 
  private:

@@ -95,7 +95,7 @@ bool TokenStore::read_tail() {
   const auto samples = static_cast<std::size_t>(tail.samples);
   const auto report = static_cast<std::size_t>(tail.report_bytes);
   const std::size_t lengths = sizeof tail + blocks * sizeof(StoreBlock);
-  const std::size_t end = lengths + 3 * sizeof(std::int32_t) * samples;
+  const std::size_t end = lengths + 4 * sizeof(std::int32_t) * samples;
   if (all.size() != end + report) {
     return false;
   }
@@ -103,6 +103,7 @@ bool TokenStore::read_tail() {
   lengths_ = {pointer_at<std::int32_t>(all, lengths), samples};
   supervised_ = {pointer_at<std::int32_t>(all, lengths + 4 * samples), samples};
   records_ = {pointer_at<std::int32_t>(all, lengths + 8 * samples), samples};
+  rejected_ = {pointer_at<std::int32_t>(all, lengths + 12 * samples), samples};
   report_ = all.substr(end);
   tokens_ = tail.tokens;
   digest_ = files::sha256_of(all.substr(sizeof tail, end - sizeof tail));
@@ -150,7 +151,8 @@ Sample TokenStore::at(std::size_t index) const {
   const std::size_t size = begins[1] - begins[0];
   const Sample sample{{pointer_at<text::TokenId>(bytes, layout.ids) + begins[0], size},
                       {pointer_at<std::uint8_t>(bytes, layout.marks) + begins[0], size},
-                      pointer_at<SampleCut>(bytes, layout.cuts)[place]};
+                      pointer_at<SampleCut>(bytes, layout.cuts)[place],
+                      rejected_[index]};
   files::require_mapped_files();  // else all may be zeros
   return sample;
 }

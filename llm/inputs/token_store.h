@@ -31,6 +31,9 @@ class TokenStore final : public SampleSource {
   [[nodiscard]] std::int64_t supervised(std::size_t index) const override {
     return supervised_[index];
   }
+  [[nodiscard]] std::int64_t rejected_begin(std::size_t index) const override {
+    return rejected_[index];
+  }
   [[nodiscard]] std::int64_t tokens() const override { return tokens_; }
   /// The number of the sample's record among the good ones of the source, from 0. A conversation
   /// may make several samples, which follow one another.
@@ -55,6 +58,7 @@ class TokenStore final : public SampleSource {
   std::span<const std::int32_t> lengths_;
   std::span<const std::int32_t> supervised_;
   std::span<const std::int32_t> records_;
+  std::span<const std::int32_t> rejected_;
   std::int64_t tokens_ = 0;
   std::string_view report_;
   std::string digest_;

@@ -13,6 +13,7 @@
 #include "files/input.h"
 #include "files/output.h"
 #include "llm/io/hf_config.h"
+#include "llm/model/adapter_names.h"
 #include "ops/q8_0.h"
 #include "sherd/error.h"
 
@@ -98,6 +99,9 @@ std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& mode
                                                  c10::ScalarType dtype) {
   std::vector<sherd::SafetensorsSpec> specs;
   for (const auto& parameter : model.named_parameters()) {
+    if (model::is_of_adapter(parameter.key())) {
+      continue;
+    }
     specs.push_back({parameter.key(), dtype, sherd::ops::q8_0::number_sizes(parameter.value())});
   }
   return specs;
@@ -194,17 +198,24 @@ void write_chat(const std::string& folder, const ExportedChat& chat) {
 
 }  // namespace
 
-void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
-                               c10::ScalarType dtype, const std::optional<ExportedChat>& chat) {
-  const std::vector<std::string> names = copied_files(source_folder);
-  auto config = read_config_json(source_folder + "/config.json");
-  for (const std::string& name : names) {
+void copy_tokenizer(const std::string& source_folder, const std::string& out_folder,
+                    const std::optional<ExportedChat>& chat) {
+  for (const std::string& name : copied_files(source_folder)) {
     if (const std::size_t slash = name.find('/'); slash != std::string::npos) {
       sherd::files::make_folder(out_folder + "/" + name.substr(0, slash));
     }
     sherd::files::write_file(out_folder + "/" + name,
                              sherd::files::read_file(source_folder + "/" + name, kMaxCopiedBytes));
   }
+  if (chat) {
+    write_chat(out_folder, *chat);
+  }
+}
+
+void copy_config_and_tokenizer(const std::string& source_folder, const std::string& out_folder,
+                               c10::ScalarType dtype, const std::optional<ExportedChat>& chat) {
+  auto config = read_config_json(source_folder + "/config.json");
+  copy_tokenizer(source_folder, out_folder, chat);
   config.erase("auto_map");  // the code that it names is not copied
   const bool new_spelling = config.contains("dtype");
   if (new_spelling) {
@@ -213,11 +224,8 @@ void copy_config_and_tokenizer(const std::string& source_folder, const std::stri
   if (config.contains("torch_dtype") || !new_spelling) {
     config["torch_dtype"] = name_of_dtype(dtype);
   }
-  if (chat) {
-    write_chat(out_folder, *chat);
-    if (!chat->stop_token.empty()) {
-      set_stop_id(config, *chat);
-    }
+  if (chat && !chat->stop_token.empty()) {
+    set_stop_id(config, *chat);
   }
   sherd::files::write_file(out_folder + "/config.json", config.dump(2) + "\n");
 }

@@ -14,7 +14,7 @@
 namespace llm::io {
 
 /// Name, dtype and shape of each tensor of an exported model, in order. The model may be on meta; a
-/// parameter and its tensor are called alike, a tied head has no tensor.
+/// parameter and its tensor are called alike, a tied head has no tensor, and neither have adapters.
 [[nodiscard]] std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& model,
                                                                c10::ScalarType dtype);
 
@@ -36,6 +36,11 @@ struct ExportedChat {
   std::int64_t stop_id = 0;        ///< its id
   std::string chat_template = {};  ///< that was learned by; empty: the folder's own
 };
+
+/// Copies copied_files(), changed for a model that was taught to converse as
+/// copy_config_and_tokenizer() says, but not config.json. Throws as that.
+void copy_tokenizer(const std::string& source_folder, const std::string& out_folder,
+                    const std::optional<ExportedChat>& chat = std::nullopt);
 
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it
 /// has) set to `dtype` and all else kept; and copied_files(). Each appears whole or not at all;

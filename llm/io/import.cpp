@@ -12,6 +12,7 @@
 
 #include "llm/families/family.h"
 #include "llm/io/quantized_weights.h"
+#include "llm/model/adapter_names.h"
 #include "ops/q8_0.h"
 #include "sherd/error.h"
 
@@ -130,6 +131,9 @@ std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
   std::vector<WeightSource> sources;
   std::set<std::string> used;
   for (const auto& parameter : model.named_parameters()) {
+    if (model::is_of_adapter(parameter.key())) {
+      continue;
+    }
     const std::string name = names.in_folder(parameter.key());
     sources.push_back(
         {parameter.key(), find_weight(folder, name, q8_0::number_sizes(parameter.value()))});
@@ -153,7 +157,10 @@ std::function<std::string(const std::string&)> names_in_file(
   for (const WeightSource& source : sources) {
     names[source.parameter] = source.location.entry->name;
   }
-  return [names = std::move(names)](const std::string& parameter) { return names.at(parameter); };
+  return [names = std::move(names)](const std::string& parameter) {
+    const auto found = names.find(parameter);
+    return found == names.end() ? std::string() : found->second;
+  };
 }
 
 bool has_weights(const std::string& folder) {

@@ -18,7 +18,8 @@ struct WeightSource {
   sherd::SafetensorsLocation location;  ///< valid as long as the folder object
 };
 
-/// Finds each parameter of `model` (which may be on meta) in a folder. A folder whose embedding has
+/// Finds each parameter of `model` (which may be on meta) in a folder, but for those of adapters. A
+/// folder whose embedding has
 /// no base model in its name ("word_embeddings.weight", as in published BLOOM checkpoints) is taken
 /// to leave it out everywhere. Tensors that no parameter
 /// needs are allowed only where they can be derived: the head of a tied model, equal to its
@@ -28,7 +29,8 @@ struct WeightSource {
 [[nodiscard]] std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
                                                       const sherd::SafetensorsFolder& folder);
 
-/// What the folder calls a parameter that was matched: for sherd::load_safetensors().
+/// What the folder calls a parameter that was matched, empty for others: for
+/// sherd::load_safetensors().
 [[nodiscard]] std::function<std::string(const std::string&)> names_in_file(
     const std::vector<WeightSource>& sources);
 

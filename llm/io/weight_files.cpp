@@ -40,13 +40,13 @@ std::vector<std::vector<sherd::SafetensorsSpec>> cut(
 }  // namespace
 
 WeightFiles::WeightFiles(std::string folder, const std::vector<sherd::SafetensorsSpec>& tensors,
-                         std::int64_t max_file_bytes)
-    : folder_(std::move(folder)) {
+                         std::int64_t max_file_bytes, std::string stem)
+    : folder_(std::move(folder)), stem_(std::move(stem)) {
   const auto files = cut(tensors, max_file_bytes);
   for (std::size_t i = 0; i < files.size(); ++i) {
-    names_.push_back(files.size() == 1
-                         ? "model.safetensors"
-                         : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size()));
+    names_.push_back(files.size() == 1 ? stem_ + ".safetensors"
+                                       : fmt::format("{}-{:05}-of-{:05}.safetensors", stem_, i + 1,
+                                                     files.size()));
     files_.emplace_back(folder_ + "/" + names_.back(), files[i],
                         std::map<std::string, std::string>{{"format", "pt"}});
     for (const sherd::SafetensorsSpec& tensor : files[i]) {
@@ -77,7 +77,8 @@ void WeightFiles::finish() {
   for (const auto& [tensor, file] : file_of_tensor_) {
     index["weight_map"][tensor] = names_[file];
   }
-  sherd::files::write_file(folder_ + "/model.safetensors.index.json", index.dump(2) + "\n");
+  sherd::files::write_file(fmt::format("{}/{}.safetensors.index.json", folder_, stem_),
+                           index.dump(2) + "\n");
 }
 
 std::int64_t WeightFiles::file_bytes() const {

@@ -23,8 +23,9 @@ class WeightFiles {
   static constexpr std::int64_t kMaxFileBytes = 5'000'000'000;
 
   /// Reserves the disk space of all files. Throws sherd::Error as sherd::SafetensorsWriter does.
+  /// `stem`: how the files are called in place of "model".
   WeightFiles(std::string folder, const std::vector<sherd::SafetensorsSpec>& tensors,
-              std::int64_t max_file_bytes = kMaxFileBytes);
+              std::int64_t max_file_bytes = kMaxFileBytes, std::string stem = "model");
 
   /// Appends values to a tensor, in its dtype. At most 2 GiB wait to be durable: else the last
   /// fsync would be a long silence. Throws sherd::Error: StorageIo, and Usage as SafetensorsWriter.
@@ -37,6 +38,7 @@ class WeightFiles {
 
  private:
   std::string folder_;
+  std::string stem_;
   std::vector<std::string> names_;  ///< of the files
   std::vector<sherd::SafetensorsWriter> files_;
   std::map<std::string, std::size_t> file_of_tensor_;

@@ -1,9 +1,13 @@
 #include "llm/model/causal_lm.h"
 
+#include <iterator>
+
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include "llm/model/alibi.h"
+#include "llm/model/rows_of_documents.h"
 #include "ops/linear.h"
 #include "sherd/to_device.h"
 
@@ -43,29 +47,95 @@ Supervised Supervised::of(const at::Tensor& labels_T, const Documents& documents
 }
 
 at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
-                                  const Documents& documents) {
-  return loss_sum(ids_T, Supervised::of(labels_T, documents), documents);
+                                  const Documents& documents, const at::Tensor& dropout_keys_T) {
+  return loss_sum(ids_T, Supervised::of(labels_T, documents), documents, dropout_keys_T);
+}
+
+struct CausalLmImpl::HeadInputs {
+  at::Tensor hidden_SD;
+  at::Tensor targets_S;
+  sherd::ops::LowRank update;  // of the head's adapter
+};
+
+CausalLmImpl::HeadInputs CausalLmImpl::head_inputs(const at::Tensor& ids_T,
+                                                   const Supervised& supervised,
+                                                   const Documents& documents,
+                                                   const at::Tensor& dropout_keys_T) {
+  Context context = context_of(documents, nullptr, ids_T.device());
+  if (dropout_keys_T.defined()) {
+    context.dropout_keys_T = sherd::to_device(dropout_keys_T, ids_T.device());
+  }
+  const at::Tensor hidden = hidden_states(ids_T, context);
+  const at::Tensor positions = sherd::to_device(supervised.positions_S, hidden.device());
+  const at::Tensor rows = hidden.index_select(0, positions);
+  const at::Tensor keys = context.dropout_keys_T.defined()
+                              ? context.dropout_keys_T.index_select(0, positions)
+                              : at::Tensor();
+  return {decoder_->final_norm(rows), sherd::to_device(supervised.targets_S, hidden.device()),
+          head_update(keys)};
 }
 
 at::Tensor CausalLmImpl::loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
-                                  const Documents& documents) {
-  const at::Tensor hidden = hidden_states(ids_T, documents, nullptr);
-  const at::Tensor rows =
-      hidden.index_select(0, sherd::to_device(supervised.positions_S, hidden.device()));
-  const at::Tensor targets = sherd::to_device(supervised.targets_S, hidden.device());
-  return sherd::ops::linear_cross_entropy(decoder_->final_norm(rows), head_weight(), targets,
-                                          loss_chunk_tokens_, config_.logits);
+                                  const Documents& documents, const at::Tensor& dropout_keys_T) {
+  const HeadInputs head = head_inputs(ids_T, supervised, documents, dropout_keys_T);
+  return sherd::ops::linear_cross_entropy(head.hidden_SD, head_weight(), head.targets_S,
+                                          loss_chunk_tokens_, config_.logits, /*row_weights=*/{},
+                                          head.update);
+}
+
+at::Tensor CausalLmImpl::losses_of(const HeadInputs& head) const {
+  return sherd::ops::linear_cross_entropy_of_rows(head.hidden_SD, head_weight(), head.targets_S,
+                                                  loss_chunk_tokens_, config_.logits, head.update);
+}
+
+ObjectiveLoss CausalLmImpl::objective_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                          const Documents& documents,
+                                          const ObjectiveInputs& inputs) {
+  const Supervised supervised = Supervised::of(labels_T, documents);
+  const HeadInputs head = head_inputs(ids_T, supervised, documents, inputs.dropout_keys_T);
+  at::Tensor weights_S, loss, figures;
+  if (documents.count() > 0) {
+    const c10::AutoGradMode no_gradient(false);
+    const RowsOfDocuments rows(supervised.positions_S, documents, ids_T.device());
+    const sherd::ObjectiveTerms terms = inputs.objective.terms(
+        {rows.sums(losses_of(head)).neg_(), rows.counts_N(), inputs.reference_logps_N});
+    weights_S = rows.spread(terms.coefficients_N).neg_().to(at::kFloat);
+    loss = terms.loss_sum;
+    figures = terms.figures_F;
+  } else {  // of a rank without samples, which takes part in all collectives
+    const auto wide = head.hidden_SD.options().dtype(at::kDouble);
+    weights_S = at::zeros({0}, wide.dtype(at::kFloat));
+    loss = at::zeros({}, wide);
+    figures = at::zeros({std::ssize(inputs.objective.figure_names())}, wide);
+  }
+  if (!at::GradMode::is_enabled()) {
+    return {loss, figures};
+  }
+  const at::Tensor weighted =
+      sherd::ops::linear_cross_entropy(head.hidden_SD, head_weight(), head.targets_S,
+                                       loss_chunk_tokens_, config_.logits, weights_S, head.update);
+  // The value of the objective, with the gradient of what the coefficients weigh.
+  return {weighted - weighted.detach() + loss, figures};
+}
+
+at::Tensor CausalLmImpl::logps(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                               const Documents& documents) {
+  const c10::AutoGradMode no_gradient(false);
+  const Supervised supervised = Supervised::of(labels_T, documents);
+  const HeadInputs head = head_inputs(ids_T, supervised, documents, {});
+  const RowsOfDocuments rows(supervised.positions_S, documents, ids_T.device());
+  return rows.sums(losses_of(head)).neg_();
 }
 
 at::Tensor CausalLmImpl::logits(const at::Tensor& ids_T, const Documents& documents) {
-  return scores(hidden_states(ids_T, documents, nullptr));
+  return scores(hidden_states(ids_T, context_of(documents, nullptr, ids_T.device())));
 }
 
 at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& documents,
                                 KvCache& cache) {
   const c10::AutoGradMode no_gradient(false);
   cache.begin(documents);
-  const at::Tensor hidden = hidden_states(ids_T, documents, &cache);
+  const at::Tensor hidden = hidden_states(ids_T, context_of(documents, &cache, ids_T.device()));
   cache.advance();
   const at::Tensor ends =
       hidden.index_select(0, sherd::to_device(documents.last_tokens(), hidden.device()));
@@ -73,15 +143,15 @@ at::Tensor CausalLmImpl::decode(const at::Tensor& ids_T, const Documents& docume
 }
 
 at::Tensor CausalLmImpl::scores(const at::Tensor& hidden) const {
-  return sherd::ops::mapped(sherd::ops::linear(decoder_->final_norm(hidden), head_weight()),
+  return sherd::ops::mapped(sherd::ops::linear(decoder_->final_norm(hidden), head_weight(),
+                                               std::nullopt, head_update({})),
                             config_.logits);
 }
 
-at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Documents& documents,
-                                       KvCache* cache) {
-  TORCH_CHECK_VALUE(ids_T.size(0) == documents.tokens(), "[CausalLm] got ", ids_T.size(0),
-                    " ids, but documents of ", documents.tokens(), " tokens");
-  return decoder_->forward(ids_T, context_of(documents, cache, ids_T.device()));
+at::Tensor CausalLmImpl::hidden_states(const at::Tensor& ids_T, const Context& context) {
+  TORCH_CHECK_VALUE(ids_T.size(0) == context.documents.tokens(), "[CausalLm] got ", ids_T.size(0),
+                    " ids, but documents of ", context.documents.tokens(), " tokens");
+  return decoder_->forward(ids_T, context);
 }
 
 Context CausalLmImpl::context_of(const Documents& documents, KvCache* cache, at::Device device) {
@@ -128,6 +198,10 @@ at::Tensor CausalLmImpl::positions_of(const Documents& documents, KvCache* cache
 
 const at::Tensor& CausalLmImpl::head_weight() const {
   return head_ ? head_->weight : decoder_->embedding_weight();
+}
+
+sherd::ops::LowRank CausalLmImpl::head_update(const at::Tensor& dropout_keys) const {
+  return head_ ? low_rank_of(*head_, dropout_keys) : sherd::ops::LowRank{};
 }
 
 }  // namespace llm::model

@@ -17,9 +17,10 @@
 #include "ops/attention_kernel.h"
 #include "ops/documents.h"
 #include "ops/linear_cross_entropy.h"
+#include "sherd/objective.h"
 
-// Shapes: T tokens of all documents of a batch, S supervised positions, D model width, V vocabulary
-// rows.
+// Shapes: T tokens of all documents of a batch, N documents, S supervised positions, D model width,
+// V vocabulary rows.
 
 namespace llm::model {
 
@@ -39,6 +40,19 @@ struct Supervised {
   /// From labels as CausalLmImpl::loss_sum() takes them. Where these are the host's, so is it.
   [[nodiscard]] static Supervised of(const at::Tensor& labels_T,
                                      const sherd::ops::Documents& documents);
+};
+
+/// The documents of a batch as an objective takes them: N of them.
+struct ObjectiveInputs {
+  const sherd::Objective& objective;
+  at::Tensor reference_logps_N = {};  ///< fp64 [N]; undefined unless needs_reference()
+  at::Tensor dropout_keys_T = {};     ///< as loss_sum() takes them
+};
+
+/// What an objective makes of a batch.
+struct ObjectiveLoss {
+  at::Tensor loss_sum;   ///< fp64 []: differentiable
+  at::Tensor figures_F;  ///< fp64 [F]: sherd::ObjectiveTerms::figures_F
 };
 
 /// A decoder that predicts the next token.
@@ -63,13 +77,28 @@ class CausalLmImpl : public torch::nn::Module {
   /// Shapes: int64 [T]; labels as `ids`, not shifted: that of a document's first token is not
   /// looked at. Labels in the host's memory spare a GPU a wait: how many there are, the host has to
   /// know. Logits exist for supervised positions only, loss_chunk_tokens of them at a time.
+  /// `dropout_keys_T`: as Context has them, on any device; without them nothing is dropped.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
-                                    const sherd::ops::Documents& documents);
+                                    const sherd::ops::Documents& documents,
+                                    const at::Tensor& dropout_keys_T = {});
 
   /// The same of positions that the caller has found, on any device: for a sharded model whose
   /// micro-batches are graphs (sherd::MicroBatchGraphs) on the model's.
   [[nodiscard]] at::Tensor loss_sum(const at::Tensor& ids_T, const Supervised& supervised,
-                                    const sherd::ops::Documents& documents);
+                                    const sherd::ops::Documents& documents,
+                                    const at::Tensor& dropout_keys_T = {});
+
+  /// The loss of an objective over these documents, and how its gradient flows: through the head a
+  /// second time, with the objective's coefficients as weights of rows. Labels as loss_sum() takes
+  /// them, in the host's memory. Memory: that of loss_sum().
+  [[nodiscard]] ObjectiveLoss objective_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                            const sherd::ops::Documents& documents,
+                                            const ObjectiveInputs& inputs);
+
+  /// The sum of log p over the supervised tokens of each document -> fp64 [N], without gradients.
+  /// Labels as objective_sum().
+  [[nodiscard]] at::Tensor logps(const at::Tensor& ids_T, const at::Tensor& labels_T,
+                                 const sherd::ops::Documents& documents);
 
   /// How many rows of logits loss_sum() holds at a time: V elements each. Of more rows than that,
   /// gradients are computed in forward and held in fp32 until backward.
@@ -105,16 +134,24 @@ class CausalLmImpl : public torch::nn::Module {
   [[nodiscard]] const std::string& embedding_name() const noexcept { return embedding_name_; }
 
  private:
-  // The last layer's output, before the final norm -> [T, D]. `cache` is null unless decoding.
-  [[nodiscard]] at::Tensor hidden_states(const at::Tensor& ids_T,
-                                         const sherd::ops::Documents& documents, KvCache* cache);
+  // The last layer's output, before the final norm -> [T, D].
+  [[nodiscard]] at::Tensor hidden_states(const at::Tensor& ids_T, const Context& context);
+  // `cache` is null unless decoding.
   [[nodiscard]] Context context_of(const sherd::ops::Documents& documents, KvCache* cache,
                                    at::Device device);
   [[nodiscard]] at::Tensor positions_of(const sherd::ops::Documents& documents, KvCache* cache,
                                         at::Device device) const;
+  // What the head sees of supervised positions -> [S, D], and what it is to predict -> [S].
+  struct HeadInputs;
+  [[nodiscard]] HeadInputs head_inputs(const at::Tensor& ids_T, const Supervised& supervised,
+                                       const sherd::ops::Documents& documents,
+                                       const at::Tensor& dropout_keys_T);
+  // −log p of each target, without gradients -> [S].
+  [[nodiscard]] at::Tensor losses_of(const HeadInputs& head) const;
   // The head's products, mapped.
   [[nodiscard]] at::Tensor scores(const at::Tensor& hidden) const;
   [[nodiscard]] const at::Tensor& head_weight() const;
+  [[nodiscard]] sherd::ops::LowRank head_update(const at::Tensor& dropout_keys) const;
 
   CausalLmNames names_;
   DecoderConfig config_;

@@ -23,6 +23,9 @@ struct Context {
   sherd::ops::RotaryTables window_rotary = {};
   /// Of each token in its text, int64 [T]. Undefined unless positions are learned.
   at::Tensor positions = {};
+  /// Decide, with a module's name, which elements dropout drops: int64 [T], one per token.
+  /// Undefined: nothing is dropped.
+  at::Tensor dropout_keys_T = {};
   /// ALiBi's, fp32 [N]. Undefined where there is none.
   at::Tensor alibi_slopes = {};
   /// What computes attention on a GPU.

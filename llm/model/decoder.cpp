@@ -25,7 +25,7 @@ at::Tensor DecoderLayerImpl::forward(const at::Tensor& input_TD, const Context& 
     sum.sum = sum.normalised = attended + residual;
   }
   return (normalised_residual ? sum.normalised : sum.sum) +
-         to_be_added(parts_.feed_forward->forward(sum.normalised), parts_.fed_norm);
+         to_be_added(parts_.feed_forward->forward(sum.normalised, context), parts_.fed_norm);
 }
 
 at::Tensor DecoderLayerImpl::to_be_added(const at::Tensor& output_TD,

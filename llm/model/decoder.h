@@ -32,7 +32,8 @@ class AttentionImpl : public torch::nn::Module {
 class FeedForwardImpl : public torch::nn::Module {
  public:
   /// [T, D] -> [T, D]
-  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& normalised_TD) const = 0;
+  [[nodiscard]] virtual at::Tensor forward(const at::Tensor& normalised_TD,
+                                           const Context& context) const = 0;
 };
 
 /// Modules under the names that checkpoints have for them, in the order that their parameters have.

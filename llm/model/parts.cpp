@@ -21,6 +21,19 @@ std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+sherd::ops::LowRank low_rank_of(const sherd::LoraModule& module, const at::Tensor& dropout_keys) {
+  const sherd::LoraAdapter* const adapter = module.lora();
+  if (adapter == nullptr || !adapter->enabled) {
+    return {};
+  }
+  return {
+      .A = adapter->A,
+      .B = adapter->B,
+      .scale = adapter->scale,
+      .dropout = {
+          .probability = adapter->dropout, .row_keys = dropout_keys, .module_key = adapter->key}};
+}
+
 ProjectionImpl::ProjectionImpl(int64_t inputs, int64_t outputs, double std, bool has_bias)
     : weight(
           register_parameter("weight", at::empty({outputs, inputs}, at::kFloat).normal_(0, std))) {
@@ -29,12 +42,28 @@ ProjectionImpl::ProjectionImpl(int64_t inputs, int64_t outputs, double std, bool
   }
 }
 
-at::Tensor ProjectionImpl::forward(const at::Tensor& input) const {
-  return sherd::ops::linear(input, weight, optional_of(bias));
+at::Tensor ProjectionImpl::forward(const at::Tensor& input, const at::Tensor& dropout_keys) const {
+  return sherd::ops::linear(input, weight, optional_of(bias), low_rank_of(*this, dropout_keys));
 }
 
-at::Tensor ProjectionImpl::after_norm(const at::Tensor& normalised) const {
-  return sherd::ops::linear_after_norm(normalised, weight, optional_of(bias));
+at::Tensor ProjectionImpl::after_norm(const at::Tensor& normalised,
+                                      const at::Tensor& dropout_keys) const {
+  return sherd::ops::linear_after_norm(normalised, weight, optional_of(bias),
+                                       low_rank_of(*this, dropout_keys));
+}
+
+std::vector<at::Tensor> after_norm(const std::vector<Projection>& projections,
+                                   const at::Tensor& normalised, const at::Tensor& dropout_keys) {
+  std::vector<at::Tensor> weights, biases;
+  std::vector<sherd::ops::LowRank> updates;
+  for (const Projection& projection : projections) {
+    weights.push_back(projection->weight);
+    if (projection->bias.defined()) {
+      biases.push_back(projection->bias);
+    }
+    updates.push_back(low_rank_of(*projection, dropout_keys));
+  }
+  return sherd::ops::linears_after_norm(normalised, weights, biases, updates);
 }
 
 TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary, int64_t width, double std)

@@ -2,28 +2,52 @@
 // Modules that families are built from. Each holds a parameter `weight`, some a `bias`, named as in
 // Hugging Face checkpoints, and computes with an operator of ops/.
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include "ops/low_rank.h"
 #include "ops/normalised_sum.h"
+#include "ops/q8_0.h"
 #include "ops/rms_gain.h"
+#include "sherd/lora.h"
 
 namespace llm::model {
 
-/// A linear map. Weight [O, I], drawn from N(0, std); with `has_bias` a bias [O], zeros.
-class ProjectionImpl : public torch::nn::Module {
+/// What the adapter of a linear map adds, for the operator that computes the map; empty without an
+/// adapter that is enabled. `dropout_keys`: as Context::dropout_keys_T.
+[[nodiscard]] sherd::ops::LowRank low_rank_of(const sherd::LoraModule& module,
+                                              const at::Tensor& dropout_keys);
+
+/// A linear map, which may have a LoRA adapter. Weight [O, I], drawn from N(0, std); with
+/// `has_bias` a bias [O], zeros. `dropout_keys`: as Context::dropout_keys_T.
+class ProjectionImpl : public torch::nn::Module, public sherd::LoraModule {
  public:
   ProjectionImpl(int64_t inputs, int64_t outputs, double std, bool has_bias = false);
   /// [..., I] -> [..., O]
-  [[nodiscard]] at::Tensor forward(const at::Tensor& input) const;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& input,
+                                   const at::Tensor& dropout_keys = {}) const;
   /// The same of a norm's output, which is not kept for backward. Both belong to one unit.
-  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised) const;
+  [[nodiscard]] at::Tensor after_norm(const at::Tensor& normalised,
+                                      const at::Tensor& dropout_keys = {}) const;
+
+  [[nodiscard]] int64_t in_features() const override {
+    return sherd::ops::q8_0::columns_of(weight);
+  }
+  [[nodiscard]] int64_t out_features() const override { return weight.size(0); }
 
   at::Tensor weight;
   at::Tensor bias;  ///< undefined where there is none
 };
 TORCH_MODULE(Projection);
+
+/// Projection::after_norm() of several, all with a bias or none, an output each. Where their
+/// weights lie side by side they are one product: see sherd::ops::linears_after_norm().
+[[nodiscard]] std::vector<at::Tensor> after_norm(const std::vector<Projection>& projections,
+                                                 const at::Tensor& normalised,
+                                                 const at::Tensor& dropout_keys);
 
 /// A table of token vectors. Weight [V, D], drawn from N(0, std).
 class TokenEmbeddingImpl : public torch::nn::Module {

@@ -12,6 +12,7 @@
 
 #include "llm/model/parts.h"
 #include "ops/q8_0.h"
+#include "sherd/lora.h"
 
 namespace llm::model {
 
@@ -49,6 +50,9 @@ sherd::ParamInitFn random_weights(const CausalLmImpl& model, double std, uint64_
   }
   return [norms, biases, quantized = quantized_names(model), std,
           seed](sherd::ParameterInit& parameter) {
+    if (sherd::initialize_lora(parameter)) {
+      return;
+    }
     if (quantized.contains(parameter.name())) {
       parameter.fill_from(random_blocks(parameter, std, seed));
       return;

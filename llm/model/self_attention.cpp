@@ -60,16 +60,12 @@ void RotaryAttention::add_norms(const DecoderConfig& config) {
   k_norm_ = add("k_norm", widths_[1]);
 }
 
-std::vector<at::Tensor> RotaryAttention::project(const at::Tensor& normalised_TD) const {
-  if (qkv_proj_) {
-    return at::unsafe_split_with_sizes(qkv_proj_->after_norm(normalised_TD), widths_, 1);
-  }
-  std::vector<at::Tensor> biases;
-  if (q_proj_->bias.defined()) {
-    biases = {q_proj_->bias, k_proj_->bias, v_proj_->bias};
-  }
-  return sherd::ops::linears_after_norm(
-      normalised_TD, {q_proj_->weight, k_proj_->weight, v_proj_->weight}, biases);
+std::vector<at::Tensor> RotaryAttention::project(const at::Tensor& normalised_TD,
+                                                 const Context& context) const {
+  const at::Tensor& keys = context.dropout_keys_T;
+  return qkv_proj_
+             ? at::unsafe_split_with_sizes(qkv_proj_->after_norm(normalised_TD, keys), widths_, 1)
+             : after_norm({q_proj_, k_proj_, v_proj_}, normalised_TD, keys);
 }
 
 at::Tensor RotaryAttention::finished_heads(const at::Tensor& packed,
@@ -87,13 +83,14 @@ at::Tensor RotaryAttention::finished_heads(const at::Tensor& packed,
 }
 
 at::Tensor RotaryAttention::forward(const at::Tensor& normalised_TD, const Context& context) const {
-  auto parts = project(normalised_TD);
+  auto parts = project(normalised_TD, context);
   const auto take = [&](size_t part) { return std::exchange(parts[part], at::Tensor()); };
   const at::Tensor query = finished_heads(take(0), q_norm_, context);
   const at::Tensor key = finished_heads(take(1), k_norm_, context);
   // Columns of one matrix with the two, which attention would keep for it: a copy is smaller.
   const at::Tensor value = split_heads(take(2), head_size_).contiguous();
-  return o_proj_->forward(attend(query, key, value, context, layer_, scores_));
+  return o_proj_->forward(attend(query, key, value, context, layer_, scores_),
+                          context.dropout_keys_T);
 }
 
 GatedMlp::GatedMlp(const DecoderConfig& config)
@@ -109,14 +106,15 @@ GatedMlp::GatedMlp(const DecoderConfig& config)
   down_proj_ = register_module("down_proj", Projection(inner_, width, std));
 }
 
-at::Tensor GatedMlp::forward(const at::Tensor& normalised_TD) const {
-  const auto parts =
-      gate_up_proj_
-          ? at::unsafe_split_with_sizes(gate_up_proj_->after_norm(normalised_TD), {inner_, inner_},
-                                        1)
-          : sherd::ops::linears_after_norm(normalised_TD, {gate_proj_->weight, up_proj_->weight});
-  return is_gelu_ ? sherd::ops::geglu_linear(parts[0], parts[1], down_proj_->weight)
-                  : sherd::ops::swiglu_linear(parts[0], parts[1], down_proj_->weight);
+at::Tensor GatedMlp::forward(const at::Tensor& normalised_TD, const Context& context) const {
+  const at::Tensor& keys = context.dropout_keys_T;
+  const auto parts = gate_up_proj_
+                         ? at::unsafe_split_with_sizes(
+                               gate_up_proj_->after_norm(normalised_TD, keys), {inner_, inner_}, 1)
+                         : after_norm({gate_proj_, up_proj_}, normalised_TD, keys);
+  const sherd::ops::LowRank update = low_rank_of(*down_proj_, keys);
+  return is_gelu_ ? sherd::ops::geglu_linear(parts[0], parts[1], down_proj_->weight, update)
+                  : sherd::ops::swiglu_linear(parts[0], parts[1], down_proj_->weight, update);
 }
 
 }  // namespace llm::model

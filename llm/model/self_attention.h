@@ -29,7 +29,8 @@ class RotaryAttention : public AttentionImpl {
   void add_projections(const DecoderConfig& config);
   void add_norms(const DecoderConfig& config);
   // Queries, keys and values -> [T, N × H], [T, K × H], [T, K × H]
-  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& normalised_TD) const;
+  [[nodiscard]] std::vector<at::Tensor> project(const at::Tensor& normalised_TD,
+                                                const Context& context) const;
   // Of queries or of keys -> [T, N, H]
   [[nodiscard]] at::Tensor finished_heads(const at::Tensor& packed,
                                           const std::shared_ptr<RmsNormImpl>& norm,
@@ -52,7 +53,8 @@ class RotaryAttention : public AttentionImpl {
 class GatedMlp : public FeedForwardImpl {
  public:
   explicit GatedMlp(const DecoderConfig& config);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD) const override;
+  [[nodiscard]] at::Tensor forward(const at::Tensor& normalised_TD,
+                                   const Context& context) const override;
 
  private:
   bool is_gelu_;

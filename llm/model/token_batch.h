@@ -12,6 +12,9 @@ struct TokenBatch {
   at::Tensor ids_T;     ///< int64 [T]
   at::Tensor labels_T;  ///< as `ids_T`, not shifted
   sherd::ops::Documents documents;
+  /// As Context::dropout_keys_T, on any device.
+  at::Tensor dropout_keys_T = {};
+  at::Tensor reference_logps_N = {};  ///< fp64, of each document; undefined where not known
 };
 
 /// Rows int64 [B, T] that are padded on the right, where the mask is 0, as documents.

@@ -68,10 +68,9 @@ std::optional<double> disk_bytes_per_second(const std::string& folder) {
 
 std::optional<int> seconds_to_stop(const config::RunConfig& config) {
   try {
-    const setup::ModelShape shape =
-        setup::model_shape(config.model.path, {config.model.ignore_fields});
+    const setup::ModelShape shape = setup::model_shape(setup::with_adapter_folder(config));
     const auto save = expected_save_seconds(config.train.output,
-                                            checkpoint_bytes(shape.parameters, config.precision));
+                                            checkpoint_bytes(shape.trained, config.precision));
     return save ? std::optional(static_cast<int>(std::min(
                       kSecondsOfAStep + kSavesOfAStop * std::ceil(*save), kMostSecondsOfAStop)))
                 : std::nullopt;

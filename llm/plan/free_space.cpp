@@ -95,21 +95,25 @@ void require_free_space(const std::string& folder, std::int64_t bytes, const std
   }
 }
 
-std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
+std::int64_t least_rank_bytes(const PlannedParameters& parameters, int shard_size,
                               const config::RunConfig& config) {
   const config::PrecisionSection& precision = config.precision;
   const bool is_wide = precision.param_dtype == config::ParamDtype::Float32;
   const config::OffloadSection& offload = config.memory.offload;
   const std::int64_t travelling = is_wide ? 4 : 2;
   const std::int64_t masters = weight_bytes(precision) - travelling;
+  const std::int64_t frozen =
+      offload.parameter_folder.empty() && !offload.parameters_on_host ? travelling : 0;
   const std::int64_t each =
-      (offload.parameter_folder.empty() && !offload.parameters_on_host ? travelling : 0) +
+      frozen +
       (offload.optimizer_folder.empty() && !offload.optimizer_on_host
            ? masters + 2 * moment_bytes(precision)
            : 0) +
       (offload.gradient_folder.empty() && !offload.gradients_on_host ? gradient_bytes(precision)
                                                                      : 0);
-  return (parameters + shard_size - 1) / shard_size * each;
+  const auto shard_of = [&](std::int64_t count) { return (count + shard_size - 1) / shard_size; };
+  return shard_of(parameters.trained) * each +
+         shard_of(parameters.all - parameters.trained) * frozen;
 }
 
 std::optional<std::int64_t> offload_disk_bytes(const config::OffloadSection& offload) {

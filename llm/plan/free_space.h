@@ -29,10 +29,15 @@ namespace llm::plan {
 /// collective.
 void require_free_space(const std::string& folder, std::int64_t bytes, const std::string& what);
 
+/// Elements of a model's parameters.
+struct PlannedParameters {
+  std::int64_t all = 0;
+  std::int64_t trained = 0;  ///< of these; the others are frozen
+};
 /// What every rank holds between steps, at least: its part of the fp32 masters, the copy in
-/// `param_dtype` that travels, two moments, and the sums of gradients. Activations and gathered
-/// units come on top.
-[[nodiscard]] std::int64_t least_rank_bytes(std::int64_t parameters, int shard_size,
+/// `param_dtype` that travels, two moments, and the sums of gradients; of frozen parameters that
+/// copy alone. Activations and gathered units come on top.
+[[nodiscard]] std::int64_t least_rank_bytes(const PlannedParameters& parameters, int shard_size,
                                             const config::RunConfig& config);
 
 /// Throws sherd::Error(OutOfMemory), with the numbers, if the ranks of this host need more memory

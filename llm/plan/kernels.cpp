@@ -73,11 +73,33 @@ Calls linear_backward(const Arguments& arguments) {
   return calls;
 }
 
+// Products with the A's and B's of low-rank updates: the last two arguments, where they are lists.
+void add_updates(const Arguments& arguments, bool is_backward, Calls& calls) {
+  const at::Tensor& rows = arguments[0].toTensor();
+  const auto element = static_cast<double>(rows.element_size());
+  const double count = static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1));
+  for (std::size_t i = 1; i <= 2 && i < arguments.size(); ++i) {
+    const c10::IValue& list = arguments[arguments.size() - i];
+    for (const at::Tensor& matrix :
+         list.isTensorList() ? list.toTensorVector() : std::vector<at::Tensor>()) {
+      const Sizes sizes{count, static_cast<double>(matrix.size(1)),
+                        static_cast<double>(matrix.size(0)), element};
+      if (is_backward) {
+        add_backward_products(sizes, calls);
+      } else {
+        calls.push_back(sizes.product(Kernel::Product));
+      }
+    }
+  }
+}
+
 // Between gate and up and the product's input are as many values.
 Calls gated_linear(const Arguments& arguments) {
   const Sizes sizes = sizes_of(arguments);
-  return {over(Kernel::SwiGlu, 3 * sizes.rows * sizes.inputs, sizes.element),
-          sizes.product(Kernel::Product)};
+  Calls calls = {over(Kernel::SwiGlu, 3 * sizes.rows * sizes.inputs, sizes.element),
+                 sizes.product(Kernel::Product)};
+  add_updates(arguments, /*is_backward=*/false, calls);
+  return calls;
 }
 
 Calls gated_linear_backward(const Arguments& arguments) {
@@ -88,20 +110,33 @@ Calls gated_linear_backward(const Arguments& arguments) {
   if (!in_one) {
     calls.push_back(over(Kernel::SwiGlu, 3 * values, sizes.element));
   }
-  add_backward_products(sizes, calls);
+  calls.push_back(sizes.product(Kernel::ProductTowardsInput));
+  if (!has_frozen_weight(arguments)) {
+    calls.push_back(sizes.product(Kernel::ProductTowardsWeight));
+  }
+  add_updates(arguments, /*is_backward=*/true, calls);
   return calls;
 }
 
-Calls cross_entropy(const Sizes& chunk, bool has_forward, bool has_backward) {
+struct LossParts {
+  bool has_forward;
+  bool has_backward;
+  bool has_frozen_head;
+};
+
+Calls cross_entropy(const Sizes& chunk, const LossParts& parts) {
   const double logits = chunk.rows * chunk.outputs;
   Calls calls;
-  if (has_forward) {
+  if (parts.has_forward) {
     calls.push_back(chunk.product(Kernel::Logits));
     calls.push_back(over(Kernel::CrossEntropy, logits, chunk.element));
   }
-  if (has_backward) {
+  if (parts.has_backward) {
     calls.push_back(over(Kernel::CrossEntropyBackward, 2 * logits, chunk.element));
-    add_backward_products(chunk, calls);
+    calls.push_back(chunk.product(Kernel::ProductTowardsInput));
+    if (!parts.has_frozen_head) {
+      calls.push_back(chunk.product(Kernel::ProductTowardsWeight));
+    }
   }
   return calls;
 }
@@ -112,13 +147,18 @@ Calls chunked_cross_entropy(const Arguments& arguments) {
   const auto chunk = static_cast<double>(arguments[2].toInt());
   const double chunks = std::ceil(sizes.rows / chunk);
   sizes.rows /= chunks;
-  Calls calls = cross_entropy(sizes, true, true);
-  calls.push_back(over(Kernel::Copy, sizes.weight(), sizes.element + 2 * kWide));
+  const bool is_frozen = has_frozen_head(arguments);
+  Calls calls = cross_entropy(sizes, {true, true, is_frozen});
+  if (!is_frozen) {
+    calls.push_back(over(Kernel::Copy, sizes.weight(), sizes.element + 2 * kWide));
+  }
   calls.push_back(over(Kernel::Copy, sizes.rows * sizes.inputs, sizes.element + kWide));
   for (KernelCall& call : calls) {
     call.times = chunks;
   }
-  calls.push_back(over(Kernel::Copy, sizes.weight(), kWide));  // the sum's zeros
+  if (!is_frozen) {
+    calls.push_back(over(Kernel::Copy, sizes.weight(), kWide));  // the sum's zeros
+  }
   return calls;
 }
 
@@ -161,6 +201,17 @@ Calls kernels_of(std::string_view name, Arguments arguments) {
   if (name == "linear_backward") {
     return linear_backward(arguments);
   }
+  if (name == "linear_input_gradient") {
+    return {sizes_of(arguments).product(Kernel::ProductTowardsInput)};
+  }
+  if (name == "linear_weight_gradient") {
+    return {sizes_of(arguments).product(Kernel::ProductTowardsWeight)};
+  }
+  if (name == "lora_linear" || name == "lora_linear_backward") {
+    Calls calls;
+    add_updates(arguments, name == "lora_linear_backward", calls);
+    return calls;
+  }
   if (name == "swiglu_linear" || name == "geglu_linear") {
     return gated_linear(arguments);
   }
@@ -169,7 +220,8 @@ Calls kernels_of(std::string_view name, Arguments arguments) {
   }
   if (name == "linear_cross_entropy" || name == "linear_cross_entropy_backward") {
     const bool is_backward = name == "linear_cross_entropy_backward";
-    return cross_entropy(sizes_of(arguments), !is_backward, is_backward);
+    return cross_entropy(sizes_of(arguments),
+                         {!is_backward, is_backward, has_frozen_head(arguments)});
   }
   if (name == "chunked_linear_cross_entropy") {
     return chunked_cross_entropy(arguments);

@@ -45,7 +45,13 @@ void decode(sherd::Sharded<model::CausalLm>& model, const Documents& documents,
 }  // namespace
 
 model::CausalLm meta_module(const PlannedRun& run) {
-  model::CausalLm module = sherd::on_meta([&] { return io::build_model(run.model); });
+  model::CausalLm module = sherd::on_meta([&] {
+    auto built = io::build_model(run.model);
+    if (run.prepare) {
+      run.prepare(built);
+    }
+    return built;
+  });
   module->set_attention_kernel(run.attention);
   if (run.loss_chunk_tokens > 0) {
     module->set_loss_chunk_tokens(run.loss_chunk_tokens);

@@ -12,7 +12,9 @@
 namespace llm::plan {
 
 /// Floating point operations of the matrix products that training takes, forward and backward; a
-/// multiplication and an addition are two. What is computed again to save memory does not count.
+/// multiplication and an addition are two. A frozen weight has no product towards it, and what
+/// comes before the first trained parameter no backward. What is computed again to save memory does
+/// not count.
 /// Source: Chowdhery et al. 2022, PaLM, arXiv:2204.02311, appendix B; of the head and of attention
 /// only what the loss depends on.
 /// Where layers have a window, pairs are those of an average layer (DecoderConfig::seen_pairs()).

@@ -42,9 +42,14 @@ constexpr double kGateBackwardInOne = 6;
 constexpr std::array<Passes, 3> kOfOutputs = {{{"linear_cross_entropy", 2},
                                                {"linear_cross_entropy_backward", 3},
                                                {"chunked_linear_cross_entropy", 5}}};
-constexpr std::array<std::string_view, 6> kNothing = {
-    "linear",    "linear_backward",    "inference_linear",
-    "attention", "attention_backward", "chunked_linear_cross_entropy_backward"};
+constexpr std::array<std::string_view, 8> kNothing = {"linear",
+                                                      "linear_backward",
+                                                      "linear_input_gradient",
+                                                      "linear_weight_gradient",
+                                                      "inference_linear",
+                                                      "attention",
+                                                      "attention_backward",
+                                                      "chunked_linear_cross_entropy_backward"};
 constexpr std::array<std::string_view, 18> kNewNames = {
     "as_strided", "detach",    "empty", "expand",  "narrow",    "reshape",
     "select",     "slice",     "split", "squeeze", "t",         "to",
@@ -114,6 +119,14 @@ double native_bytes(const PlannedRun& run) {
 
 bool is_gate_backward_in_one(Arguments arguments) {
   return arguments.size() > 2 && arguments[2].isInt() && arguments[2].toInt() != 0;
+}
+
+bool has_frozen_weight(Arguments arguments) {
+  return arguments.size() > 3 && arguments[3].isInt() && arguments[3].toInt() == 0;
+}
+
+bool has_frozen_head(Arguments arguments) {
+  return !arguments[1].toTensor().requires_grad();
 }
 
 double moved_bytes(std::string_view name, Arguments arguments) {
@@ -203,6 +216,13 @@ double disk_bytes_a_parameter(const PlannedRun& run) {
   return (offload.optimizer_folder.empty() ? 0 : 2 * state_bytes_a_parameter(run)) +
          (offload.gradient_folder.empty() ? 0 : 2 * times * sum) +
          (offload.parameter_folder.empty() ? 0 : (2 * times + 2) * parameter);
+}
+
+double disk_bytes_a_frozen_parameter(const PlannedRun& run) {
+  const auto times = static_cast<double>(run.micro_batches.size());
+  return run.sharding.offload.parameter_folder.empty()
+             ? 0
+             : 2 * times * dtype_bytes(travelling_dtype(run));
 }
 
 bool offloads_to_disk(const PlannedRun& run) {

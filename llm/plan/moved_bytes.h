@@ -11,6 +11,11 @@ namespace llm::plan {
 
 /// What a call of an operator reads and writes where one kernel does all that belongs together, as
 /// on GPUs: of a product what is done beside it in passes of their own, of others each array once.
+/// Whether the weight of ops::swiglu_linear() or geglu_linear() takes no gradient, by the arguments
+/// of their backward.
+[[nodiscard]] bool has_frozen_weight(c10::ArrayRef<const c10::IValue> arguments);
+/// Of a loss: whether its second argument, the head's weight, is frozen.
+[[nodiscard]] bool has_frozen_head(c10::ArrayRef<const c10::IValue> arguments);
 /// By its name without "sherd::" or "aten::" and the arguments that profilers see. What only names
 /// memory anew moves nothing.
 [[nodiscard]] double moved_bytes(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
@@ -28,6 +33,8 @@ namespace llm::plan {
 /// What of a parameter is read from disks and written there in a step: state and sums of gradients
 /// once each way a micro-batch or update, parameters for forward, backward and update.
 [[nodiscard]] double disk_bytes_a_parameter(const PlannedRun& run);
+/// The same of a frozen one, which is only read.
+[[nodiscard]] double disk_bytes_a_frozen_parameter(const PlannedRun& run);
 /// Whether anything rests on a disk, for which the host waits in an update.
 [[nodiscard]] bool offloads_to_disk(const PlannedRun& run);
 /// Of parameters as they travel that rest there, or on a disk behind it, which come back for

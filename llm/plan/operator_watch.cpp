@@ -24,10 +24,18 @@ constexpr std::string_view kOurs = "sherd::";
 constexpr std::string_view kLibTorchs = "aten::";
 constexpr std::string_view kBackward = "_backward";
 constexpr std::string_view kAttention = "attention";
+constexpr std::string_view kLoss = "linear_cross_entropy";
 constexpr std::string_view kChunkedLoss = "chunked_linear_cross_entropy";
 constexpr std::array<std::string_view, 2> kContainers = {"forward", "backward"};
-constexpr std::array<std::string_view, 5> kProducts = {
-    "linear", "inference_linear", "swiglu_linear", "geglu_linear", "linear_cross_entropy"};
+constexpr std::string_view kUpdate = "lora_linear";
+constexpr std::array<std::string_view, 8> kProducts = {"linear",
+                                                       "linear_input_gradient",
+                                                       "linear_weight_gradient",
+                                                       "inference_linear",
+                                                       "swiglu_linear",
+                                                       "geglu_linear",
+                                                       kLoss,
+                                                       kUpdate};
 
 double bytes_of(const Arguments& arguments) {
   double bytes = 0;
@@ -44,6 +52,21 @@ double linear_operations(const Arguments& arguments) {
   const at::Tensor& rows = arguments[0].toTensor();
   return 2 * static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1)) *
          static_cast<double>(arguments[1].toTensor().numel());
+}
+
+// [rows, I] × Aᵀ × Bᵀ of each low-rank update: the last two arguments, where they are lists, are
+// the A's and B's.
+double update_operations(const Arguments& arguments) {
+  double elements = 0;
+  for (std::size_t i = 1; i <= 2 && i < arguments.size(); ++i) {
+    const c10::IValue& list = arguments[arguments.size() - i];
+    for (const at::Tensor& matrix :
+         list.isTensorList() ? list.toTensorVector() : std::vector<at::Tensor>()) {
+      elements += static_cast<double>(matrix.numel());
+    }
+  }
+  const at::Tensor& rows = arguments[0].toTensor();
+  return 2 * static_cast<double>(rows.numel()) / static_cast<double>(rows.size(-1)) * elements;
 }
 
 // Of which document's length a pair of tokens is, on average.
@@ -87,11 +110,20 @@ bool multiplies(std::string_view name) {
 
 double product_operations(std::string_view name, c10::ArrayRef<const c10::IValue> arguments) {
   if (name == kChunkedLoss) {
-    return 3 * linear_operations(arguments);
+    return (has_frozen_head(arguments) ? 2 : 3) * linear_operations(arguments);
   }
   const double directions = name.ends_with(kBackward) ? 2 : 1;
-  return directions * (forward_of(name) == kAttention ? attention_operations(arguments)
-                                                      : linear_operations(arguments));
+  if (forward_of(name) == kAttention) {
+    return directions * attention_operations(arguments);
+  }
+  const double of_update = directions * update_operations(arguments);
+  if (forward_of(name) == kUpdate) {
+    return of_update;
+  }
+  const bool is_frozen =
+      forward_of(name) == kLoss ? has_frozen_head(arguments) : has_frozen_weight(arguments);
+  const double of_weight = is_frozen ? 1 : directions;
+  return of_weight * linear_operations(arguments) + of_update;
 }
 
 std::string bits_of(c10::ScalarType dtype) {

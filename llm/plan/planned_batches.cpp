@@ -16,11 +16,26 @@ namespace {
 
 using Indices = std::vector<std::int64_t>;
 
+// A pair is two documents; how its supervised tokens are shared between them changes no shape.
+void add_sample(MicroBatch& batch, const inputs::Samples& samples, size_t index) {
+  const std::int64_t length = samples.length(index), supervised = samples.supervised(index);
+  const std::int64_t chosen = samples.rejected_begin(index);
+  if (chosen == 0) {
+    batch.sample_tokens.push_back(length);
+    batch.supervised_tokens.push_back(supervised);
+    return;
+  }
+  const std::int64_t of_rejected =
+      std::clamp(supervised / 2, supervised - std::min(supervised, chosen), length - chosen);
+  batch.sample_tokens.insert(batch.sample_tokens.end(), {chosen, length - chosen});
+  batch.supervised_tokens.insert(batch.supervised_tokens.end(),
+                                 {supervised - of_rejected, of_rejected});
+}
+
 MicroBatch batch_of(const inputs::Samples& samples, const Indices& indices) {
   MicroBatch batch;
   for (const std::int64_t index : indices) {
-    batch.sample_tokens.push_back(samples.length(static_cast<size_t>(index)));
-    batch.supervised_tokens.push_back(samples.supervised(static_cast<size_t>(index)));
+    add_sample(batch, samples, static_cast<size_t>(index));
   }
   return batch;
 }
@@ -115,8 +130,11 @@ std::optional<PlannedEvaluation> longest_of_evaluation(const inputs::RunData& da
   return PlannedEvaluation{longest, new_tokens(config)};
 }
 
-std::string samples_text(size_t samples) {
-  return fmt::format("{} sample{}", samples, samples == 1 ? "" : "s");
+std::string documents_text(size_t documents, const config::RunConfig& config) {
+  if (config.train.objective == config::Objective::Dpo) {
+    return fmt::format("{} pair{}", documents / 2, documents == 2 ? "" : "s");
+  }
+  return fmt::format("{} sample{}", documents, documents == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -125,23 +143,27 @@ PlannedBatches planned_batches(const inputs::RunData& data, const config::RunCon
                                const inputs::BatchShape& shape) {
   PlannedBatches batches = batches_of_training(data, config.train, shape);
   batches.evaluation = longest_of_evaluation(data, config);
-  batches.source =
-      fmt::format("the longest micro-batch of the data: {}, {} tokens",
-                  samples_text(batches.training.sample_tokens.size()), tokens_of(batches.training));
+  batches.source = fmt::format("the longest micro-batch of the data: {}, {} tokens",
+                               documents_text(batches.training.sample_tokens.size(), config),
+                               tokens_of(batches.training));
   return batches;
 }
 
 PlannedBatches planned_batches(const config::RunConfig& config, std::int64_t context) {
   const std::int64_t length = inputs::sample_length(config.data.max_length.value_or(0), context);
-  const auto samples = static_cast<size_t>(config.train.micro_batch.value_or(1));
+  const std::int64_t documents_per_sample =
+      config.train.objective == config::Objective::Dpo ? 2 : 1;
+  const auto samples =
+      static_cast<size_t>(config.train.micro_batch.value_or(1) * documents_per_sample);
   const std::vector<std::int64_t> tokens(samples, length);
   PlannedBatches longest{.training = {tokens, tokens},
                          .typical = {tokens, tokens},
-                         .tokens_a_step = static_cast<double>(config.train.global_batch * length),
+                         .tokens_a_step = static_cast<double>(config.train.global_batch *
+                                                              documents_per_sample * length),
                          .source = fmt::format("without the data: {} of {} tokens, all supervised",
-                                               samples_text(samples), length)};
+                                               documents_text(samples, config), length)};
   if (!config.data.eval.empty()) {
-    const auto batch = static_cast<size_t>(config.eval.batch);
+    const auto batch = static_cast<size_t>(config.eval.batch * documents_per_sample);
     const std::int64_t answer = std::min(config.data.max_answer_tokens, length - 1);
     longest.evaluation = {
         {std::vector<std::int64_t>(batch, length), std::vector<std::int64_t>(batch, answer)},

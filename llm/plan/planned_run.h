@@ -7,6 +7,7 @@
 
 #include "llm/io/hf_config.h"
 #include "llm/plan/device.h"
+#include "llm/setup/run_module.h"
 #include "ops/attention_kernel.h"
 #include "sherd/optim.h"
 #include "sherd/options.h"
@@ -29,6 +30,7 @@ struct PlannedEvaluation {
 /// All that a step's memory and time depend on.
 struct PlannedRun {
   io::HfConfig model;
+  setup::PrepareModule prepare = {};  ///< what the run makes of its module; empty: nothing
   sherd::FakeRanks ranks;
   sherd::ShardOptions sharding;
   std::optional<int> shard_size = std::nullopt;  ///< of hybrid strategies; none: a host's ranks

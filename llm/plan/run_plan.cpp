@@ -63,6 +63,7 @@ PlannedRun planned_step(const config::RunConfig& config, const setup::ModelShape
   const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
   return {.model = shape.config,
+          .prepare = setup::preparation_of(config),
           .ranks = {.size = ranks,
                     .local_size = hosts.ranks,
                     .device = hosts.device.type,
@@ -256,11 +257,12 @@ RunPlan plan_run(const config::RunConfig& given, const setup::ModelShape& shape,
                       config.precision.param_dtype == config::ParamDtype::BFloat16},
       .batch = batches.source,
       .parameters = shape.parameters,
+      .trained = shape.trained,
       .memory = plan_memory(run),
       .constant_bytes = on_cpu ? constant_bytes(shape.config, setup::shard_options(config))
                                : hosts.device.context_bytes,
       .available_bytes = available_to_a_rank(hosts),
-      .checkpoint_bytes = checkpoint_bytes(shape.parameters, config.precision)};
+      .checkpoint_bytes = checkpoint_bytes(shape.trained, config.precision)};
   if (on_cpu) {
     made.disk_available_bytes = offload_disk_bytes(config.memory.offload);
   }
@@ -277,6 +279,7 @@ nlohmann::ordered_json json_of(const RunPlan& plan) {
           {"hosts", plan.hosts.hosts},
           {"model", plan.model},
           {"parameters", plan.parameters},
+          {"trained_parameters", plan.trained},
           {"strategy", plan.strategy},
           {"param_dtype", plan.weights.dtype},
           {"batch", plan.batch},
@@ -310,10 +313,14 @@ std::string to_json(const RunPlan& plan, const std::optional<MeasuredMemory>& me
 }
 
 std::string to_text(const RunPlan& plan) {
-  std::string text =
-      fmt::format("plan: {}, {} parameters, {}, {} in {}, device {}\nbatch: {}\n", plan.model,
-                  track::short_count(static_cast<double>(plan.parameters)), ranks_text(plan.hosts),
-                  plan.strategy, plan.weights.dtype, plan.hosts.device.name, plan.batch);
+  std::string text = fmt::format(
+      "plan: {}, {} parameters{}, {}, {} in {}, device {}\nbatch: {}\n", plan.model,
+      track::short_count(static_cast<double>(plan.parameters)),
+      plan.trained == plan.parameters
+          ? ""
+          : fmt::format(" ({} trained)", track::short_count(static_cast<double>(plan.trained))),
+      ranks_text(plan.hosts), plan.strategy, plan.weights.dtype, plan.hosts.device.name,
+      plan.batch);
   if (!plan.hosts.device.remark.empty()) {
     text += plan.hosts.device.remark + "\n";
   }

@@ -44,6 +44,7 @@ struct RunPlan {
   Weights weights;       ///< the same, chosen
   std::string batch;     ///< PlannedBatches::source
   std::int64_t parameters = 0;
+  std::int64_t trained = 0;  ///< of these; the others are frozen
   MemoryPlan memory;
   StepTime time = {};
   double tokens_per_second = 0;      ///< of all ranks

@@ -129,6 +129,14 @@ double elements_of(const model::CausalLm& module) {
   return elements;
 }
 
+double trained_elements_of(const model::CausalLm& module) {
+  double elements = 0;
+  for (const at::Tensor& parameter : module->parameters()) {
+    elements += parameter.requires_grad() ? static_cast<double>(parameter.numel()) : 0;
+  }
+  return elements;
+}
+
 }  // namespace
 
 double elements_of(const PlannedRun& run) {
@@ -147,7 +155,7 @@ int shards_of(const PlannedRun& run) {
 namespace {
 
 struct Besides {
-  double elements = 0;  // of the model
+  double elements = 0;  // of the trained parameters
   double operators = 0;
 };
 
@@ -204,6 +212,7 @@ class PlannedStep {
         timeline_(run, links),
         module_(meta_module(run)),
         elements_(elements_of(module_)),
+        trained_elements_(trained_elements_of(module_)),
         model_(meta_model(module_, run, std::make_shared<TimedCollectives>(timeline_))),
         optimizer_(model_, {}, {}, run.adamw) {}
 
@@ -216,7 +225,7 @@ class PlannedStep {
       make_micro_batches();
     }
     optimizer_.step();  // waits for the last sums
-    const double shard = elements_ / shards_of(run_);
+    const double shard = trained_elements_ / shards_of(run_);
     const double update = update_seconds(run_, rates_, shard);
     timeline_.compute(update);
     const double updated = resting_bytes_a_parameter(run_) + parameter_bytes_on_host(run_);
@@ -227,16 +236,17 @@ class PlannedStep {
     } else {
       timeline_.copy_beside(update, fetched, written);
     }
-    timeline_.compute(seconds_besides(run_, rates_, {elements_, operators_}));
-    return {timeline_.now(), timeline_.exposed(), shard * disk_bytes_a_parameter(run_)};
+    timeline_.compute(seconds_besides(run_, rates_, {trained_elements_, operators_}));
+    const double frozen = (elements_ - trained_elements_) / shards_of(run_);
+    return {timeline_.now(), timeline_.exposed(),
+            shard * disk_bytes_a_parameter(run_) + frozen * disk_bytes_a_frozen_parameter(run_)};
   }
 
  private:
   void make_micro_batches() {
     optimizer_.zero_grad();
-    const double shard = elements_ / shards_of(run_);
-    const double parameters = shard * parameter_bytes_on_host(run_);
-    const double gradients = shard * gradient_bytes_on_host(run_);
+    const double parameters = elements_ / shards_of(run_) * parameter_bytes_on_host(run_);
+    const double gradients = trained_elements_ / shards_of(run_) * gradient_bytes_on_host(run_);
     double earlier_sums = 0;
     for (const MicroBatch& batch : run_.micro_batches) {
       tokens_ = std::accumulate(batch.sample_tokens.begin(), batch.sample_tokens.end(), 0.0);
@@ -301,6 +311,7 @@ class PlannedStep {
   Timeline timeline_;
   model::CausalLm module_;
   double elements_;
+  double trained_elements_;
   sherd::Sharded<model::CausalLm> model_;
   sherd::AdamW optimizer_;
   double operators_ = 0;

@@ -82,7 +82,8 @@ track::StepRecord step_in(const json& line) {
           .data_wait_seconds = number_in(line, "data_wait_seconds"),
           .epochs = number_in(line, "epoch"),
           .mfu = optional_in(line, "mfu"),
-          .phase_seconds = numbers_in(line, "phase_seconds")};
+          .phase_seconds = numbers_in(line, "phase_seconds"),
+          .figures = numbers_in(line, "figures")};
 }
 
 Evaluation evaluation_in(const json& line) {
@@ -95,7 +96,8 @@ Evaluation evaluation_in(const json& line) {
           .seconds = number_in(line, "seconds"),
           .data_sha256 = text_in(line, "data_sha256"),
           .set = {static_cast<int>(count_in(line, "data_index")), text_in(line, "data_set")},
-          .unix_seconds = number_in(line, "time")};
+          .unix_seconds = number_in(line, "time"),
+          .figures = numbers_in(line, "figures")};
 }
 
 std::optional<track::End> end_in(const json& line) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,8 +28,9 @@ struct Evaluation {
   double seconds = 0;
   std::string data_sha256 = {};  ///< of the file; empty: not known
   EvaluationSet set = {};
-  double unix_seconds = 0;  ///< when it ended; 0: not known
-  double epochs = 0;        ///< done when it was made; 0: not known
+  double unix_seconds = 0;                     ///< when it ended; 0: not known
+  double epochs = 0;                           ///< done when it was made; 0: not known
+  std::map<std::string, double> figures = {};  ///< of the objective
 };
 
 /// What each rank took of memory at its most: from plan.json of a run that has ended.

@@ -7,6 +7,7 @@
 #include "llm/model/causal_lm.h"
 #include "llm/model/token_batch.h"
 #include "sherd/fully_shard.h"
+#include "sherd/objective.h"
 
 namespace llm::setup {
 
@@ -18,5 +19,19 @@ namespace llm::setup {
 /// documents. Collective, as is the backward of what it returns.
 [[nodiscard]] at::Tensor loss_sum(sherd::Sharded<model::CausalLm>& model,
                                   const model::TokenBatch& batch);
+
+/// CausalLmImpl::objective_sum of a sharded model: the sum over the samples of these documents, in
+/// its figures too. A batch without `reference_logps_N` takes base_logps(), where the objective
+/// needs a reference. Collective, as is the backward of its loss.
+[[nodiscard]] model::ObjectiveLoss objective_sum(sherd::Sharded<model::CausalLm>& model,
+                                                 const model::TokenBatch& batch,
+                                                 const sherd::Objective& objective);
+
+/// CausalLmImpl::logps of a sharded model -> fp64 [N] on its device. Collective.
+[[nodiscard]] at::Tensor logps(sherd::Sharded<model::CausalLm>& model,
+                               const model::TokenBatch& batch);
+/// The same with adapters switched off.
+[[nodiscard]] at::Tensor base_logps(sherd::Sharded<model::CausalLm>& model,
+                                    const model::TokenBatch& batch);
 
 }  // namespace llm::setup

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "llm/adapters/peft_weights.h"
 #include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/import.h"
@@ -17,6 +18,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
+#include "sherd/lora.h"
 
 namespace llm::setup {
 
@@ -24,9 +26,10 @@ namespace {
 
 sherd::Sharded<model::CausalLm> load_weights_of(const std::string& folder, const sherd::Mesh& mesh,
                                                 const sherd::ShardOptions& options,
-                                                const io::IgnoredFields& ignored) {
+                                                const io::IgnoredFields& ignored,
+                                                const PrepareModule& prepare) {
   try {
-    return load_sharded(folder, mesh, options, ignored);
+    return load_sharded(folder, mesh, options, ignored, prepare);
   } catch (const ReportedElsewhere&) {
     throw;
   } catch (const sherd::Error& error) {
@@ -46,6 +49,30 @@ void set_up(sherd::Sharded<model::CausalLm>& model, const config::RunConfig& con
       inputs::sample_length(config.data.max_length.value_or(0), model.module()->context_length()));
 }
 
+// The values of the adapter: those of adapter.path, else fresh ones.
+void load_adapter(sherd::Sharded<model::CausalLm>& model, const config::RunConfig& config) {
+  if (config.adapter.kind == config::AdapterKind::None) {
+    return;
+  }
+  if (config.adapter.path.empty()) {
+    sherd::initialize(model, static_cast<std::uint64_t>(config.train.seed),
+                      [](sherd::ParameterInit& parameter) { sherd::initialize_lora(parameter); });
+    return;
+  }
+  load_peft_adapter(model, config.adapter);
+}
+
+// A new module of this shape, on meta, as a run prepares it.
+model::CausalLm prepared_module(const io::HfConfig& config, const PrepareModule& prepare) {
+  return sherd::on_meta([&] {
+    auto module = io::build_model(config);
+    if (prepare) {
+      prepare(module);
+    }
+    return module;
+  });
+}
+
 }  // namespace
 
 text::Tokenizer load_tokenizer(const std::string& folder) {
@@ -53,14 +80,20 @@ text::Tokenizer load_tokenizer(const std::string& folder) {
   return text::Tokenizer::from_folder(folder);
 }
 
-ModelShape model_shape(const std::string& folder, const io::IgnoredFields& ignored) {
+ModelShape model_shape(const std::string& folder, const io::IgnoredFields& ignored,
+                       const PrepareModule& prepare) {
   io::HfConfig config = io::read_model_folder_config(folder, ignored);
-  auto shapes = sherd::on_meta([&] { return io::build_model(config); });
-  std::int64_t parameters = 0;
+  auto shapes = prepared_module(config, prepare);
+  std::int64_t parameters = 0, trained = 0;
   for (const at::Tensor& parameter : shapes->parameters()) {
     parameters += parameter.numel();
+    trained += parameter.requires_grad() ? parameter.numel() : 0;
   }
-  return {std::move(config), std::move(shapes), parameters};
+  return {std::move(config), std::move(shapes), parameters, trained};
+}
+
+ModelShape model_shape(const config::RunConfig& config) {
+  return model_shape(config.model.path, {config.model.ignore_fields}, preparation_of(config));
 }
 
 std::string rope_remark(const ModelShape& shape, std::int64_t max_length) {
@@ -77,8 +110,10 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
   auto model =
       config.model.init == config::Init::Random
           ? random_sharded(shape.config, mesh, options,
-                           static_cast<std::uint64_t>(config.train.seed))
-          : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields});
+                           static_cast<std::uint64_t>(config.train.seed), preparation_of(config))
+          : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields},
+                            preparation_of(config));
+  load_adapter(model, config);
   set_up(model, config, options);
   return model;
 }
@@ -86,7 +121,7 @@ sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, cons
 sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
                                               const ModelShape& shape, const sherd::World& world) {
   const sherd::ShardOptions options = shard_options(config);
-  auto model = sherd::fully_shard(sherd::on_meta([&] { return io::build_model(shape.config); }),
+  auto model = sherd::fully_shard(prepared_module(shape.config, preparation_of(config)),
                                   mesh_of(config, world), options);
   model.set_gradient_divide_factor(1.0);
   set_up(model, config, options);
@@ -95,7 +130,8 @@ sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
 
 sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sherd::Mesh& mesh,
                                              const sherd::ShardOptions& options,
-                                             const io::IgnoredFields& ignored) {
+                                             const io::IgnoredFields& ignored,
+                                             const PrepareModule& prepare) {
   struct Read {
     model::CausalLm model;
     std::function<std::string(const std::string&)> name_in_file;
@@ -104,7 +140,7 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
   sherd::World world = mesh.world();
   Read read = read_on_all_ranks(world, [&] {
     const io::HfConfig config = io::read_model_folder_config(folder, ignored);
-    auto model = sherd::on_meta([&] { return io::build_model(config); });
+    auto model = prepared_module(config, prepare);
     const sherd::WorkPhase reading(world, "comparing the weights of " + folder, kLongestSilence);
     const sherd::SafetensorsFolder weights(folder);
     return Read{model, io::names_in_file(io::match_weights(*model, weights)),
@@ -118,10 +154,23 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
   return sharded;
 }
 
+void load_peft_adapter(sherd::Sharded<model::CausalLm>& model,
+                       const config::AdapterSection& adapter) {
+  sherd::World world = model.world();
+  const Settings weights = read_on_all_ranks(world, [&] {
+    adapters::require_peft_tensors(*model.module(), adapter);
+    return world.size() > 1
+               ? weights_identity(sherd::SafetensorsFolder(adapters::peft_weights_path(adapter)))
+               : Settings();
+  });
+  require_agreement(world, weights);
+  adapters::load_adapter(model, adapter);
+}
+
 sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const sherd::Mesh& mesh,
                                                const sherd::ShardOptions& options,
-                                               std::uint64_t seed) {
-  auto model = sherd::on_meta([&] { return io::build_model(config); });
+                                               std::uint64_t seed, const PrepareModule& prepare) {
+  auto model = prepared_module(config, prepare);
   const auto fill = model::random_weights(*model, config.shape.initializer_range, seed);
   auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);

@@ -9,6 +9,7 @@
 #include "llm/config/run_config.h"
 #include "llm/io/hf_config.h"
 #include "llm/model/causal_lm.h"
+#include "llm/setup/run_module.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/fully_shard.h"
 
@@ -23,19 +24,25 @@ namespace llm::setup {
 struct ModelShape {
   io::HfConfig config;
   model::CausalLm shapes;
-  std::int64_t parameters = 0;  ///< elements, a tied one counted once
+  std::int64_t parameters = 0;  ///< elements, a tied one counted once; with those of an adapter
+  std::int64_t trained = 0;     ///< of them, those that a run trains
 };
 
-/// Reads config.json and builds on meta. Throws sherd::Error as llm::io does.
+/// Reads config.json, builds on meta and prepares the module. Throws sherd::Error as llm::io does,
+/// and as `prepare`.
 [[nodiscard]] ModelShape model_shape(const std::string& folder,
-                                     const io::IgnoredFields& ignored = {});
+                                     const io::IgnoredFields& ignored = {},
+                                     const PrepareModule& prepare = {});
+/// The same of a run, with its adapter.
+[[nodiscard]] ModelShape model_shape(const config::RunConfig& config);
 
 /// For people: which factors rotary positions take in a run whose texts have at most `max_length`
 /// tokens (0: the model's context). Empty where the texts' length does not matter.
 [[nodiscard]] std::string rope_remark(const ModelShape& shape, std::int64_t max_length);
 
-/// The run's model in shards: the folder's weights, or random ones. Collective. Memory: the shards.
-/// Throws sherd::Error as `load_sharded`.
+/// The run's model in shards: the folder's weights, or random ones; and its adapter, from
+/// adapter.path or fresh. Collective. Memory: the shards. Throws sherd::Error as `load_sharded` and
+/// adapters::require_peft_tensors().
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config,
                                                          const ModelShape& shape,
                                                          const sherd::World& world);
@@ -46,21 +53,30 @@ struct ModelShape {
                                                             const ModelShape& shape,
                                                             const sherd::World& world);
 
-/// Builds the model of a Hugging Face folder on meta, shards it and reads each rank's slices of the
-/// weights. Gradients are summed, not averaged: the trainer divides its loss by the global number
-/// of tokens. Collective. Memory: the shards. Throws sherd::Error as llm::io does.
+/// Builds the model of a Hugging Face folder on meta, prepares and shards it, and reads each rank's
+/// slices of the weights. Adapters have no values yet. Gradients are summed, not averaged: the
+/// trainer divides its loss by the global number of tokens. Collective. Memory: the shards. Throws
+/// sherd::Error as llm::io does.
 [[nodiscard]] sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder,
                                                            const sherd::Mesh& mesh,
                                                            const sherd::ShardOptions& options,
-                                                           const io::IgnoredFields& ignored = {});
+                                                           const io::IgnoredFields& ignored = {},
+                                                           const PrepareModule& prepare = {});
 
-/// The same for random weights, a function of the seed, each parameter's name and its shape, and so
-/// the same on any world size: matrices from N(0, initializer_range), biases 0, norms 1.
-/// Collective. Memory: the shards.
+/// Reads the adapter in adapter.path into a model that is adapted (adapters::adapt()), after
+/// comparing its tensors on all ranks. Collective. Throws sherd::Error: as
+/// adapters::require_peft_tensors() and adapters::load_adapter(); RanksDisagree.
+void load_peft_adapter(sherd::Sharded<model::CausalLm>& model,
+                       const config::AdapterSection& adapter);
+
+/// As load_sharded() for random weights, a function of the seed, each parameter's name and its
+/// shape, and so the same on any world size: matrices from N(0, initializer_range), biases 0,
+/// norms 1. Collective. Memory: the shards.
 [[nodiscard]] sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config,
                                                              const sherd::Mesh& mesh,
                                                              const sherd::ShardOptions& options,
-                                                             std::uint64_t seed);
+                                                             std::uint64_t seed,
+                                                             const PrepareModule& prepare = {});
 
 /// How a run asks for the chunks that its loss takes the logits in.
 struct LossChunk {

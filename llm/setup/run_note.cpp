@@ -74,6 +74,26 @@ json to_json(const ModelValues& values) {
   return object;
 }
 
+json to_json(const BaseWeights& base) {
+  json files = json::array();
+  for (const WeightFile& file : base.files) {
+    files.push_back({file.name, file.bytes, file.modified_ns});
+  }
+  return {{"sha256", base.sha256}, {"files", std::move(files)}};
+}
+
+BaseWeights base_in(const json& source) {
+  BaseWeights base;
+  if (source.contains("base")) {
+    source["base"].at("sha256").get_to(base.sha256);
+    for (const json& file : source["base"].at("files")) {
+      base.files.push_back({file.at(0).get<std::string>(), file.at(1).get<std::int64_t>(),
+                            file.at(2).get<std::int64_t>()});
+    }
+  }
+  return base;
+}
+
 ModelValues model_values_in(const json& source) {
   ModelValues values;
   const json found = source.value("model_values", json::object());
@@ -109,23 +129,26 @@ std::string other_isa(const RunNote& then, const RunNote& now) {
 }
 
 std::string to_text(const RunNote& note) {
-  return json{{"step", note.step},
-              {"total_steps", note.total_steps},
-              {"samples", note.data.samples},
-              {"data", note.data.path},
-              {"data_sha256", note.data.sha256},
-              {"tokenizer_sha256", note.data.tokenizer_sha256},
-              {"model", note.model},
-              {"model_values", to_json(note.model_values)},
-              {"config", note.config},
-              {"loss_scale", note.loss_scale},
-              {"good_steps", note.good_steps},
-              {"isa", note.isa},
-              {"origin", note.origin},
-              {"overwritten_by", note.overwritten_by},
-              {"skipped_steps", note.skipped_steps},
-              {"chat_template", note.chat_template}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);
+  json text = {{"step", note.step},
+               {"total_steps", note.total_steps},
+               {"samples", note.data.samples},
+               {"data", note.data.path},
+               {"data_sha256", note.data.sha256},
+               {"tokenizer_sha256", note.data.tokenizer_sha256},
+               {"model", note.model},
+               {"model_values", to_json(note.model_values)},
+               {"config", note.config},
+               {"loss_scale", note.loss_scale},
+               {"good_steps", note.good_steps},
+               {"isa", note.isa},
+               {"origin", note.origin},
+               {"overwritten_by", note.overwritten_by},
+               {"skipped_steps", note.skipped_steps},
+               {"chat_template", note.chat_template}};
+  if (!note.base.empty()) {
+    text["base"] = to_json(note.base);
+  }
+  return text.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 RunNote note_from_text(const std::string& text, const std::string& folder) {
@@ -146,6 +169,7 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     note.overwritten_by = source.value("overwritten_by", "");
     note.skipped_steps = source.value("skipped_steps", std::int64_t{0});
     note.chat_template = source.value("chat_template", "");
+    note.base = base_in(source);
     return note;
   } catch (const json::exception& error) {
     throw sherd::Error(sherd::ExitCode::BadData,
@@ -168,12 +192,19 @@ config::RunConfig config_of(const RunNote& note, const std::string& folder) {
 void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder) {
   const std::string settings = settings_that_differ(then, now, folder);
   const std::string model = changed_model(then.model_values, now.model_values);
+  const std::string base =
+      changed_file("the base '" + now.model + "'", then.base.sha256, now.base.sha256);
   const std::string data = data_that_differs(then, now);
-  if (settings.empty() && model.empty() && data.empty()) {
+  if (settings.empty() && model.empty() && base.empty() && data.empty()) {
     return;
   }
   const std::string advice =
-      settings.empty()
+      settings.empty() && model.empty() && !base.empty()
+          ? "The checkpoint holds only the parameters that were trained, and needs the weights "
+            "that "
+            "they were trained over: restore them, or give a folder that has them as model.path. "
+            "To start over, give --resume never and another train.output."
+      : settings.empty()
           ? "To resume, restore what has changed. To continue from the trained weights, export the "
             "checkpoint and give the export as model.path, with another train.output. To start "
             "over, give --resume never and another train.output."
@@ -182,11 +213,12 @@ void check_same_run(const RunNote& then, const RunNote& now, const std::string& 
             "the length, clipping, dtypes and more.";
   throw sherd::Error(
       sherd::ExitCode::Usage,
-      fmt::format("the checkpoint in '{}' belongs to a run with {}:{}{}{}\n{}", folder,
+      fmt::format("the checkpoint in '{}' belongs to a run with {}:{}{}{}{}\n{}", folder,
                   !settings.empty() ? "other settings"
                   : !model.empty()  ? "another model"
+                  : !base.empty()   ? "another base"
                                     : "other data",
-                  settings, model, data, advice));
+                  settings, model, base, data, advice));
 }
 
 std::vector<config::Difference> changed_numbers(const RunNote& then, const RunNote& now,

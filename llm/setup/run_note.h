@@ -8,6 +8,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/inputs/run_data.h"
+#include "llm/setup/base_weights.h"
 
 namespace llm::setup {
 
@@ -32,6 +33,9 @@ struct RunNote {
   std::int64_t skipped_steps = 0;  ///< left out so far, as train.on_non_finite = "skip" does
   /// The text of the chat template by which conversations were learned; empty: none were.
   std::string chat_template = {};
+  /// The weights of `model`, where only a part of the parameters is trained: the checkpoint holds
+  /// that part. Empty: it holds the whole model.
+  BaseWeights base = {};
 };
 
 /// Who starts a run: what restarts by the same launcher have in common.
@@ -55,9 +59,9 @@ struct Launch {
 [[nodiscard]] config::RunConfig config_of(const RunNote& note, const std::string& folder);
 
 /// Refuses to resume what would be another run: with other OnResume::Fixed settings, another
-/// content of the model folder, or other training data. A setting or digest that the checkpoint
-/// does not know, since it is older, counts as what that version did, or as unchanged. Throws
-/// sherd::Error(Usage), listing all that differs with both values and what to do.
+/// content of the model folder, another base, or other training data. A setting or digest that the
+/// checkpoint does not know, since it is older, counts as what that version did, or as unchanged.
+/// Throws sherd::Error(Usage), listing all that differs with both values and what to do.
 void check_same_run(const RunNote& then, const RunNote& now, const std::string& folder);
 
 /// The OnResume::Numbers settings that differ, of runs that check_same_run() accepts. A length that

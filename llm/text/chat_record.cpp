@@ -459,21 +459,29 @@ Conversation conversation_of_alpaca(const Record& record) {
   return conversation;
 }
 
+ordered_json messages_of_field(Record& record, const std::string& field) {
+  return list_of_messages(record, field, field + ", ");
+}
+
+Conversation conversation_of_messages(const Record& record, ordered_json messages) {
+  Conversation conversation{std::move(messages), tools_beside(record)};
+  put_system_first(conversation.messages, text_or_none(record, "system"));
+  require_an_answer(conversation);
+  return conversation;
+}
+
 Conversation conversation_of_prompt(Record& record, const std::string& prompt,
                                     const std::string& completion) {
-  ordered_json messages = list_of_messages(record, prompt, prompt + ", ");
+  ordered_json messages = messages_of_field(record, prompt);
   for (ordered_json& message : messages) {
     if (message["role"] == "assistant") {
       message["weight"] = 0;
     }
   }
-  for (const ordered_json& message : list_of_messages(record, completion, completion + ", ")) {
+  for (const ordered_json& message : messages_of_field(record, completion)) {
     messages.push_back(message);
   }
-  Conversation conversation{std::move(messages), tools_beside(record)};
-  put_system_first(conversation.messages, text_or_none(record, "system"));
-  require_an_answer(conversation);
-  return conversation;
+  return conversation_of_messages(record, std::move(messages));
 }
 
 }  // namespace llm::text

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "llm/text/conversation.h"
 #include "llm/text/record.h"
 
@@ -28,6 +30,12 @@ struct RecordFault {
 /// Reads each as conversation_of_list().
 [[nodiscard]] Conversation conversation_of_prompt(Record& record, const std::string& prompt,
                                                   const std::string& completion);
+
+/// The messages of a field alone, read as conversation_of_list() reads them.
+[[nodiscard]] nlohmann::ordered_json messages_of_field(Record& record, const std::string& field);
+/// A conversation of these messages, with `system`, `tools` and `functions` of the record.
+[[nodiscard]] Conversation conversation_of_messages(const Record& record,
+                                                    nlohmann::ordered_json messages);
 
 /// Throws RecordFault where a conversation has no answer that is learned: the first message never
 /// is, nor one of weight 0.

@@ -39,6 +39,9 @@ struct LabelledPrompt {
       false;  ///< the answer's span is not wholly within what was kept of the context
   std::vector<int> turns = {};  ///< of a conversation: numbers of the messages that are learned
   bool is_apart = false;        ///< prompt and answer were encoded apart (chat_encoder.h)
+  /// Of a preference pair: where `ids` of the rejected text begin, after those of the chosen one;
+  /// else 0.
+  std::int64_t rejected_begin = 0;
   /// Of a conversation: how many texts the rule of chat_spans.h makes of it; else 0.
   std::int64_t chat_texts = 0;
 };

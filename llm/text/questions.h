@@ -39,6 +39,8 @@ struct Question {
   std::int64_t begin_byte = 0, end_byte = 0;
   /// Of chat data, else null. Such a record has neither `question` nor `answers` when it is read.
   std::shared_ptr<const Conversation> conversation = {};
+  /// Of a preference pair, whose preferred answer this is: the same prompt with the other one.
+  std::shared_ptr<const Question> rejected = {};
 
   [[nodiscard]] bool is_record() const { return context == kNoContext; }
 };

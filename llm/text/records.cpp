@@ -10,6 +10,7 @@
 #include "llm/text/chat_record.h"
 #include "llm/text/conversation.h"
 #include "llm/text/json_numbers.h"
+#include "llm/text/preference_record.h"
 #include "llm/text/printable.h"
 #include "sherd/error.h"
 
@@ -33,9 +34,9 @@ bool has(const Record& record, const std::string& name) {
 // Every field that may be read, whatever the record turns out to be.
 std::vector<std::string> wanted_of(const Columns& columns) {
   std::vector<std::string> wanted = {
-      columns.messages, kConversations, columns.prompt, columns.completion,
-      kInstruction,     kOutput,        "input",        "history",
-      "system",         "tools",        "functions",    columns.text};
+      columns.messages, kConversations, columns.prompt, columns.completion, kInstruction,
+      kOutput,          "input",        "history",      "system",           "tools",
+      "functions",      columns.text,   columns.chosen, columns.rejected};
   const auto learned = fields_of_what_is_learned();
   wanted.insert(wanted.end(), learned.begin(), learned.end());
   return wanted;
@@ -44,7 +45,8 @@ std::vector<std::string> wanted_of(const Columns& columns) {
 WantedFields wanted_fields(const Columns& columns) {
   const std::vector<std::string> names = wanted_of(columns);
   return {{names.begin(), names.end()},
-          {columns.messages, kConversations, columns.prompt, columns.completion}};
+          {columns.messages, kConversations, columns.prompt, columns.completion, columns.chosen,
+           columns.rejected}};
 }
 
 // Of a conversation: what other trainers take for a mask of its turns.
@@ -86,6 +88,8 @@ std::vector<std::string> RecordReader::columns_of(RecordKind kind) const {
       return {kInstruction, kOutput};
     case RecordKind::Text:
       return {reading_.columns.text};
+    case RecordKind::Preference:
+      return {reading_.columns.chosen, reading_.columns.rejected};
     default:
       return {reading_.columns.prompt, reading_.columns.completion};
   }
@@ -139,6 +143,12 @@ RecordKind RecordReader::kind_of(const Record& record) const {
 
 std::string RecordReader::missing_text(const std::string& column,
                                        const std::vector<std::string>& names) const {
+  if (reading_.kind == RecordKind::Preference) {
+    return fmt::format(
+        "has no {}; its columns are {}: a preference pair has \"chosen\", \"rejected\" and mostly "
+        "\"prompt\"; name them with columns = {{ chosen = \"…\", rejected = \"…\" }}",
+        in_quotes(column), names_text(names));
+  }
   const bool are_pairs = std::find(names.begin(), names.end(), "chosen") != names.end();
   const std::string others =
       reading_.kind == RecordKind::Auto || reading_.kind == RecordKind::PromptCompletion
@@ -151,9 +161,10 @@ std::string RecordReader::missing_text(const std::string& column,
             "\"conversations\", \"instruction\" and \"output\", or \"text\""
           : "";
   const std::string pairs =
-      are_pairs ? "; pairs for preference tuning are not supported: name \"chosen\" as the "
-                  "completion to train on it alone"
-                : "";
+      are_pairs
+          ? "; preference pairs need train.objective = \"dpo\"; to train on \"chosen\" alone, "
+            "name it as the completion"
+          : "";
   return fmt::format("has no {}; its columns are {}{}{}{}", in_quotes(column), names_text(names),
                      others, kinds, pairs);
 }
@@ -185,7 +196,7 @@ Record RecordReader::parsed(const std::string& text) const {
   // Python and Arrow write such numbers into columns that are not read.
   Record second = read_record(*finite, wanted_);
   const RecordKind kind = reading_.kind == RecordKind::Auto ? kind_of(second) : reading_.kind;
-  return kind == RecordKind::PromptCompletion ? second : record;
+  return kind == RecordKind::PromptCompletion || kind == RecordKind::Preference ? second : record;
 }
 
 Question RecordReader::question_of(Record& record, RecordKind kind) {
@@ -200,6 +211,9 @@ Question RecordReader::question_of(Record& record, RecordKind kind) {
     set_conversation(conversation_of_list(record, columns_of(kind).front()));
   } else if (kind == RecordKind::Alpaca) {
     set_conversation(conversation_of_alpaca(record));
+  } else if (kind == RecordKind::Preference) {
+    refuse_mask(record, columns_of(kind));
+    question = pair_of(record, {columns.prompt, columns.chosen, columns.rejected});
   } else if (kind == RecordKind::Text) {
     question.answers = {{text_field(record, columns.text)}};
   } else if (record.fields[columns.prompt].is_array() &&
@@ -215,13 +229,19 @@ Question RecordReader::question_of(Record& record, RecordKind kind) {
 void RecordReader::count_unread(const Record& record, RecordKind kind, const std::string& place) {
   std::vector<std::string> read = columns_of(kind);
   if (kind != RecordKind::Text) {
+    const std::string& of_messages =
+        kind == RecordKind::Preference ? reading_.columns.chosen : reading_.columns.prompt;
     const bool is_conversation =
-        kind != RecordKind::PromptCompletion || record.fields[reading_.columns.prompt].is_array();
+        (kind != RecordKind::PromptCompletion && kind != RecordKind::Preference) ||
+        record.fields[of_messages].is_array();
     for (const char* name : {"system", "tools", "functions"}) {
       if (is_conversation) {
         read.emplace_back(name);
       }
     }
+  }
+  if (kind == RecordKind::Preference) {
+    read.push_back(reading_.columns.prompt);
   }
   if (kind == RecordKind::Alpaca) {
     read.insert(read.end(), {"input", "history"});

@@ -1,6 +1,6 @@
 #pragma once
-// Data of one's own: records with a prompt and a completion, conversations, Alpaca, texts; one a
-// line (JSON lines), in an array, in a table or in a Parquet file.
+// Data of one's own: records with a prompt and a completion, conversations, Alpaca, texts,
+// preference pairs; one a line (JSON lines), in an array, in a table or in a Parquet file.
 
 #include <cstdint>
 #include <memory>
@@ -24,11 +24,13 @@ struct Columns {
   std::string completion = "completion";
   std::string messages = "messages";  ///< of Chat; ShareGPT reads "conversations" instead of this
   std::string text = "text";
+  std::string chosen = "chosen";      ///< of Preference, with an optional `prompt`
+  std::string rejected = "rejected";  ///< the same
   bool operator==(const Columns&) const = default;
 };
 
-/// What a record holds. Auto: each record's fields decide.
-enum class RecordKind { Auto, Chat, Sharegpt, Alpaca, PromptCompletion, Text };
+/// What a record holds. Auto: each record's fields decide, but never for Preference.
+enum class RecordKind { Auto, Chat, Sharegpt, Alpaca, PromptCompletion, Text, Preference };
 
 /// How the records of a file are read.
 struct RecordReading {

@@ -51,6 +51,19 @@ std::string clock_text(double seconds) {
   return fmt::format("{:02}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
 }
 
+namespace {
+
+// Of preference pairs; empty for other steps.
+std::string preference_text(const StepRecord& r) {
+  const auto margin = r.figures.find("rewards/margins");
+  const auto accuracy = r.figures.find("rewards/accuracies");
+  return margin == r.figures.end() || accuracy == r.figures.end()
+             ? ""
+             : fmt::format("margin {:.3g} | acc {}", margin->second, percent(accuracy->second));
+}
+
+}  // namespace
+
 std::string step_line(const StepRecord& r, double eta_seconds, int columns) {
   const std::string norm =
       r.supervised_tokens > 0 ? fmt::format("gnorm {:.3g}", r.grad_norm) : std::string();
@@ -59,6 +72,7 @@ std::string step_line(const StepRecord& r, double eta_seconds, int columns) {
       {0, fmt::format("step {}/{}", r.step, r.total_steps)},
       {0, r.supervised_tokens > 0 ? fmt::format("loss {:.4f}", r.loss)
                                   : "no supervised token: nothing learned"},
+      {0, preference_text(r)},
       {4, norm},
       {0, fmt::format("lr {:.3g}", r.lr)},
       {5, short_count(r.tokens_per_second()) + " tok/s"},
@@ -114,6 +128,9 @@ std::string step_json(const StepRecord& r) {
   }
   if (!r.phase_seconds.empty()) {
     record["phase_seconds"] = r.phase_seconds;
+  }
+  if (!r.figures.empty()) {
+    record["figures"] = r.figures;
   }
   return record.dump();
 }

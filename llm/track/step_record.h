@@ -12,7 +12,7 @@ namespace llm::track {
 struct StepRecord {
   std::int64_t step = 0;  ///< from 1
   std::int64_t total_steps = 0;
-  double loss = 0;       ///< mean over the step's supervised tokens; NaN where there is none
+  double loss = 0;       ///< mean over supervised tokens, of an objective over samples; NaN: none
   double grad_norm = 0;  ///< before clipping
   double lr = 0;
   std::int64_t tokens = 0;             ///< real ones, without padding
@@ -29,6 +29,7 @@ struct StepRecord {
   /// Of the first rank's thread, what nested work takes left out: gather, forward, backward,
   /// reduce, clip, optimizer, wait (for other ranks), other.
   std::map<std::string, double> phase_seconds = {};
+  std::map<std::string, double> figures = {};  ///< of the objective: "rewards/margins"
 
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double samples_per_second() const;

@@ -59,6 +59,9 @@ Point point_of(const StepRecord& record) {
   if (record.mfu) {
     point.metrics.emplace_back("perf/mfu", *record.mfu);
   }
+  for (const auto& [name, value] : record.figures) {
+    point.metrics.emplace_back("train/" + name, value);
+  }
   return point;
 }
 
@@ -68,6 +71,9 @@ Point point_of(const EvaluationRecord& record) {
   if (record.generated) {
     point.metrics.emplace_back(prefix + "em", record.em);
     point.metrics.emplace_back(prefix + "f1", record.f1);
+  }
+  for (const auto& [name, value] : record.figures) {
+    point.metrics.emplace_back(prefix + name, value);
   }
   point.metrics.emplace_back(prefix + "seconds", record.seconds);
   return point;

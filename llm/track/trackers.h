@@ -2,6 +2,7 @@
 // All trackers of a run.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ struct EvaluationRecord {
   double em = 0;
   double f1 = 0;
   double seconds = 0;
-  double unix_seconds = 0;  ///< when it ended
+  double unix_seconds = 0;                     ///< when it ended
+  std::map<std::string, double> figures = {};  ///< of the objective
 };
 
 /// "train/loss", "perf/tokens_per_second" and so on; without loss where nothing was learned.

@@ -47,6 +47,7 @@ eval::EvaluationOptions Evaluations::options(std::int64_t samples) {
   const config::EvalSection& policy = run_.config().eval;
   eval::EvaluationOptions options{policy.batch, policy.generate,
                                   [this] { return run_.stops_here(); }};
+  options.objective = run_.objective.get();
   options.alone = [this](const std::function<void()>& work) { run_.failure.keep(work); };
   if (run_.progress != nullptr) {
     options.on_progress = [progress = run_.progress, samples](std::int64_t done) {

@@ -92,13 +92,16 @@ const Documents& GraphedMicroBatches::documents_of(const inputs::Batch& batch) {
 }
 
 at::Tensor GraphedMicroBatches::run(const inputs::Batch& batch, std::int64_t supervised_tokens,
-                                    const at::Tensor& left_out) {
+                                    const at::Tensor& left_out, const at::Tensor& dropout_keys) {
   const Documents& documents = documents_of(batch);
   const auto supervised = model::Supervised::of(at::tensor(batch.labels, at::kLong), documents);
-  const std::vector<at::Tensor> inputs = {
+  std::vector<at::Tensor> inputs = {
       at::tensor(batch.input_ids, at::kLong), supervised.positions_S, supervised.targets_S,
       at::full({}, static_cast<double>(supervised_tokens), at::kFloat),
       left_out.defined() ? left_out : at::zeros({}, at::kBool)};
+  if (dropout_keys.defined()) {
+    inputs.push_back(dropout_keys);
+  }
   std::string bounds;
   for (const std::int64_t bound : batch.bounds) {
     bounds += std::to_string(bound) + ',';
@@ -107,7 +110,8 @@ at::Tensor GraphedMicroBatches::run(const inputs::Batch& batch, std::int64_t sup
                             documents](const std::vector<at::Tensor>& in) {
     const at::Tensor sum = model.run(
         [&](model::CausalLmImpl& lm, const at::Tensor& ids, const Documents& of) {
-          return lm.loss_sum(ids, model::Supervised{in[1], in[2]}, of);
+          return lm.loss_sum(ids, model::Supervised{in[1], in[2]}, of,
+                             in.size() > 5 ? in[5] : at::Tensor());
         },
         in[0], documents);
     const at::Tensor loss = sum / in[3];

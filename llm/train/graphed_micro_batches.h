@@ -27,10 +27,11 @@ class GraphedMicroBatches {
                       const char* asked_by = "device.cuda_graphs");
 
   /// Forward and backward of one of a step's micro-batches, where all of it over all ranks have
-  /// `supervised_tokens`; `left_out`: StepPlan::left_out. Returns the loss over these tokens, not
+  /// `supervised_tokens`; `left_out`: StepPlan::left_out; `dropout_keys`: as
+  /// model::CausalLmImpl::loss_sum() takes them. Returns the loss over these tokens, not
   /// scaled: good until the next run(). Collective. Throws as sherd::MicroBatchGraphs::run().
   at::Tensor run(const inputs::Batch& batch, std::int64_t supervised_tokens,
-                 const at::Tensor& left_out);
+                 const at::Tensor& left_out, const at::Tensor& dropout_keys);
   [[nodiscard]] sherd::MicroBatchGraphs::Counts counts() const { return graphs_.counts(); }
 
  private:

@@ -264,19 +264,35 @@ std::optional<std::string> likely_start(const config::RunConfig& config) {
   return is_path || !steps.empty() ? std::nullopt : std::optional(std::string());
 }
 
+namespace {
+
+bool resumes_own(const config::RunConfig& config) {
+  return config.checkpoint.resume == "auto" || config.checkpoint.resume == "overwrite";
+}
+
+// Of the checkpoints that the configuration names.
+std::optional<setup::RunNote> newest_named(const config::RunConfig& config) {
+  const std::string& resume = config.checkpoint.resume;
+  return resume == "never" ? std::nullopt
+                           : newest_note(resumes_own(config)
+                                             ? newest_first(setup::Checkpoints(config.train.output))
+                                             : setup::checkpoints_at(resume, "checkpoint.resume"));
+}
+
+}  // namespace
+
 std::string config_to_resume(const config::RunConfig& config, const setup::Launch& launch) {
   const std::string& resume = config.checkpoint.resume;
-  if (resume == "never") {
-    return "";
-  }
-  const bool overwrites = resume == "overwrite";
-  const bool own = resume == "auto" || overwrites;
-  const auto note = newest_note(own ? newest_first(setup::Checkpoints(config.train.output))
-                                    : setup::checkpoints_at(resume, "checkpoint.resume"));
-  const bool begins_anew = overwrites && note && !is_begun_by(*note, launch);
-  return note && !begins_anew
-             ? config::to_toml(setup::config_of(*note, own ? config.train.output : resume))
-             : "";
+  const auto note = newest_named(config);
+  const bool begins_anew = resume == "overwrite" && note && !is_begun_by(*note, launch);
+  return note && !begins_anew ? config::to_toml(setup::config_of(
+                                    *note, resumes_own(config) ? config.train.output : resume))
+                              : "";
+}
+
+setup::BaseWeights known_base(const config::RunConfig& config) {
+  const auto note = newest_named(config);
+  return note ? note->base : setup::BaseWeights();
 }
 
 namespace {

@@ -59,6 +59,10 @@ struct ResumePlan {
 [[nodiscard]] std::string config_to_resume(const config::RunConfig& config,
                                            const setup::Launch& launch);
 
+/// The base that the newest checkpoint names which `config` would continue from; none if there is
+/// none that can be read. Its digest need not be computed again. Not collective.
+[[nodiscard]] setup::BaseWeights known_base(const config::RunConfig& config);
+
 /// Restores model and optimizer from the first candidate that is not damaged; a damaged one of
 /// train.output is set aside. Returns the one used, or step 0 and no folder. Collective. Throws
 /// sherd::Error as sherd::load_checkpoint does, if none is left.

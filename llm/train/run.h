@@ -18,6 +18,7 @@
 #include "llm/train/run_log.h"
 #include "llm/train/start.h"
 #include "sherd/fully_shard.h"
+#include "sherd/objective.h"
 #include "sherd/optim.h"
 
 namespace llm::train {
@@ -30,7 +31,8 @@ struct Run {
   track::Say say_now;                ///< a line on rank 0; throws what the caller's does
   std::shared_ptr<OutputLock> lock;  ///< on rank 0
   RunInputs inputs;
-  setup::RunNote note = {};  ///< of this run, at its start
+  std::unique_ptr<sherd::Objective> objective = {};  ///< null: cross-entropy
+  setup::RunNote note = {};                          ///< of this run, at its start
   ResumePlan resume = {};
   std::optional<plan::RunPlan> plan = {};  ///< of memory, on rank 0
   std::optional<sherd::Sharded<model::CausalLm>> model = {};

@@ -25,7 +25,8 @@ track::EvaluationRecord tracked(const runs::Evaluation& one, const std::string& 
           .em = one.em.value_or(0),
           .f1 = one.f1.value_or(0),
           .seconds = one.seconds,
-          .unix_seconds = one.unix_seconds};
+          .unix_seconds = one.unix_seconds,
+          .figures = one.figures};
 }
 
 // What the log at `path` keeps of `steps_done`. It may be written to at the same time.
@@ -79,6 +80,9 @@ void RunLog::write(const EvaluationKey& key, const std::string& data,
     line["em"] = result.em;
     line["f1"] = result.f1;
   }
+  if (!result.figures.empty()) {
+    line["figures"] = result.figures;
+  }
   if (!predictions.empty()) {
     line["predictions"] = predictions;
   }
@@ -95,7 +99,8 @@ void RunLog::write(const EvaluationKey& key, const std::string& data,
                                                         .em = result.em,
                                                         .f1 = result.f1,
                                                         .seconds = result.seconds,
-                                                        .unix_seconds = now}));
+                                                        .unix_seconds = now,
+                                                        .figures = result.figures}));
 }
 
 void RunLog::write(const Beginning& beginning) {

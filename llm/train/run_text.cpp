@@ -43,10 +43,14 @@ std::string goes_on_lines(const Candidate& start) {
 
 std::string model_line(const config::RunConfig& config, const setup::ModelShape& shape) {
   const bool random = config.model.init == config::Init::Random;
-  return fmt::format("model: {}: {}, {} parameters{}, computed in {}, context {} tokens, {}",
+  const std::string trained =
+      shape.trained == shape.parameters
+          ? ""
+          : fmt::format(" ({} trained)", track::short_count(static_cast<double>(shape.trained)));
+  return fmt::format("model: {}: {}, {} parameters{}{}, computed in {}, context {} tokens, {}",
                      config.model.path, shape.shapes->family(),
                      track::short_count(static_cast<double>(shape.parameters)),
-                     random ? " (random)" : "",
+                     random ? " (random)" : "", trained,
                      config::word_of(config.precision.param_dtype, config::param_dtype_words()),
                      shape.shapes->context_length(),
                      config::word_of(config.parallel.strategy, config::strategy_words()));

@@ -133,13 +133,17 @@ void Saves::save(std::int64_t step) {
     note.loss_scale = run_.scaler->scale();
     note.good_steps = run_.scaler->good_steps();
   }
+  sherd::CheckpointContents contents;
+  if (!note.base.empty()) {
+    contents.base = note.base.sha256;
+  }
   try {
-    sherd::save_checkpoint(*run_.model, *run_.optimizer, folder, to_text(note));
+    sherd::save_checkpoint(*run_.model, *run_.optimizer, folder, to_text(note), contents);
   } catch (const sherd::NoRoom&) {  // the same on every rank
     if (!make_room()) {
       throw;
     }
-    sherd::save_checkpoint(*run_.model, *run_.optimizer, folder, to_text(note));
+    sherd::save_checkpoint(*run_.model, *run_.optimizer, folder, to_text(note), contents);
   }
   run_.on_rank_0([&] { prune(step); });
   saved_step_ = step;

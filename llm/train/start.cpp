@@ -6,6 +6,7 @@
 
 #include <fmt/core.h>
 
+#include "llm/adapters/adapt.h"
 #include "llm/export/export_run.h"
 #include "llm/inputs/data_options.h"
 #include "llm/plan/free_space.h"
@@ -51,7 +52,8 @@ config::RunConfig with_micro_batch(config::RunConfig config, const setup::ModelS
 
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
                            const setup::Launch& launch) {
-  config::RunConfig made = config;
+  config::RunConfig made =
+      setup::read_on_all_ranks(world, [&] { return setup::with_adapter_folder(config); });
   made.precision.param_dtype =
       setup::chosen_dtype(config.precision.param_dtype, setup::gpu_of(world));
   if (const sherd::Gpu* const gpu = setup::gpu_of(world)) {
@@ -86,9 +88,11 @@ RunInputs open_inputs(const config::RunConfig& resolved, sherd::World& world, co
   }
   const std::string& folder = resolved.model.path;
   auto tokenizer = setup::read_on_all_ranks(world, [&] { return setup::load_tokenizer(folder); });
-  auto shape = setup::read_on_all_ranks(
-      world, [&] { return setup::model_shape(folder, {resolved.model.ignore_fields}); });
+  auto shape = setup::read_on_all_ranks(world, [&] { return setup::model_shape(resolved); });
   say(model_line(resolved, shape));
+  if (resolved.adapter.kind != config::AdapterKind::None) {
+    say(adapters::adapter_line(*shape.shapes, resolved.adapter));
+  }
   if (const std::string& dropout = shape.config.dropout; !dropout.empty()) {
     say(fmt::format("config.json asks for dropout ({}); Sherd trains without it", dropout));
   }
@@ -114,7 +118,7 @@ void require_room_on_own_disk(const config::RunConfig& config, const setup::Mode
     return;
   }
   const std::int64_t count = plan::most_checkpoints(policy, length);
-  const std::int64_t each = plan::checkpoint_bytes(shape.parameters, config.precision);
+  const std::int64_t each = plan::checkpoint_bytes(shape.trained, config.precision);
   const std::int64_t there = setup::Checkpoints(config.train.output).bytes();
   const std::string what = fmt::format(
       "a checkpoint of this model takes {}; this run keeps {} on its disk at once{}{}, and needs",
@@ -141,8 +145,8 @@ void require_room(const config::RunConfig& config, const setup::ModelShape& shap
   require_room_on_disk(config, shape, length, world);
   setup::on_all_ranks(world, [&] {
     const int ranks = world.local_size();
-    const std::int64_t bytes =
-        plan::least_rank_bytes(shape.parameters, setup::state_shards(config, world), config);
+    const std::int64_t bytes = plan::least_rank_bytes({shape.parameters, shape.trained},
+                                                      setup::state_shards(config, world), config);
     const sherd::Gpu* const gpu = setup::gpu_of(world);
     const std::int64_t available =
         gpu != nullptr ? gpu->memory_bytes * ranks : setup::available_memory_bytes(ranks);

@@ -1,10 +1,13 @@
 #include "llm/train/train_step.h"
 
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -12,6 +15,7 @@
 #include <ATen/record_function.h>
 #include <fmt/core.h>
 
+#include "llm/model/dropout_keys.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/train/first_gradient.h"
 #include "sherd/error.h"
@@ -20,10 +24,21 @@ namespace llm::train {
 
 namespace {
 
+// Undefined where nothing is dropped.
+at::Tensor dropout_keys_of(const inputs::Batch& batch, const StepPlan& plan) {
+  return plan.dropout_seed
+             ? model::dropout_keys(*plan.dropout_seed, plan.number, batch.numbers, batch.bounds)
+             : at::Tensor();
+}
+
 // forward() and backward() are seen by LibTorch's profilers under these names.
-at::Tensor forward(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& batch) {
+model::ObjectiveLoss forward(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& batch,
+                             const StepPlan& plan) {
   RECORD_USER_SCOPE("forward");
-  return setup::loss_sum(model, setup::to_tensors(batch));
+  model::TokenBatch tensors = setup::to_tensors(batch);
+  tensors.dropout_keys_T = dropout_keys_of(batch, plan);
+  return plan.objective != nullptr ? setup::objective_sum(model, tensors, *plan.objective)
+                                   : model::ObjectiveLoss{setup::loss_sum(model, tensors), {}};
 }
 
 // `gradient`: of the loss; undefined: 1.
@@ -39,7 +54,7 @@ at::Tensor gradient_of(const at::Tensor& loss, const StepPlan& plan) {
 
 double attended_pairs(const model::DecoderConfig& shape, const inputs::Batch& batch) {
   double pairs = 0;
-  for (std::int64_t i = 0; i < batch.samples(); ++i) {
+  for (std::int64_t i = 0; i < batch.documents(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     pairs += shape.seen_pairs(batch.bounds[at + 1] - batch.bounds[at]);
   }
@@ -79,6 +94,9 @@ void refuse_non_finite(const char* what, double value, std::int64_t step) {
   }
 }
 
+// Of every step, before those of an objective (LaunchedStep::figures_).
+constexpr std::ptrdiff_t kStepFigures = 4;
+
 // Gradients that overflow although the loss is hardly scaled have another cause.
 constexpr double kLeastScale = 1.0 / 1024;
 
@@ -99,6 +117,7 @@ void refuse_hopeless(double scale, std::int64_t step) {
 LaunchedStep::LaunchedStep(StepOutcome known, const StepPlan& plan, StepClock clock)
     : outcome_(std::move(known)),
       number_(plan.number),
+      objective_(plan.objective),
       skips_non_finite_(plan.skips_non_finite),
       clock_(std::move(clock)) {}
 
@@ -113,6 +132,16 @@ void LaunchedStep::take_finite(const char* what, double value) {
 void LaunchedStep::take_loss(double of_all_ranks) {
   outcome_.loss = of_all_ranks;
   take_finite("the loss", of_all_ranks);
+}
+
+void LaunchedStep::take_figures(std::span<const double> of_all_ranks) {
+  if (objective_ == nullptr) {
+    return;
+  }
+  const std::vector<std::string> names = objective_->figure_names();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    outcome_.figures[names[i]] = of_all_ranks[i] / static_cast<double>(outcome_.samples);
+  }
 }
 
 void LaunchedStep::take_norm(double norm) {
@@ -132,10 +161,13 @@ StepOutcome LaunchedStep::read(sherd::World& world) {
   if (!figures_) {
     return outcome_;
   }
-  const auto* const figures = figures_->wait().const_data_ptr<double>();
-  double loss = figures[0];
-  world.all_reduce({&loss, 1});
-  take_loss(loss);
+  const at::Tensor& all = figures_->wait();
+  const auto* const figures = all.const_data_ptr<double>();
+  std::vector<double> sums = {figures[0]};
+  sums.insert(sums.end(), figures + kStepFigures, figures + all.numel());
+  world.all_reduce(sums);
+  take_loss(sums[0]);
+  take_figures(std::span<const double>(sums).subspan(1));
   if (!outcome_.skipped.empty()) {
     outcome_.grad_norm = std::numeric_limits<double>::quiet_NaN();
   } else if (figures[2] != 0) {
@@ -151,25 +183,40 @@ at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
                              const sherd::GradScaler* scaler,
                              const std::vector<inputs::Batch>& micro_batches,
                              const StepPlan& plan) {
-  const auto supervised = static_cast<double>(outcome_.supervised_tokens);
+  const auto divisor =
+      static_cast<double>(objective_ != nullptr ? outcome_.samples : outcome_.supervised_tokens);
   // Read once: each look at a loss would make the host wait for a GPU.
-  at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(model.world().device()));
+  const auto wide = at::TensorOptions(at::kDouble).device(model.world().device());
+  at::Tensor sum = at::zeros({}, wide);
+  if (objective_ != nullptr) {
+    objective_figures_ = at::zeros({std::ssize(objective_->figure_names())}, wide);
+  }
   for (const inputs::Batch& batch : micro_batches) {
     if (plan.graphs != nullptr) {
-      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out));
+      sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out,
+                                dropout_keys_of(batch, plan)));
       clock_.mark(Phase::Backward);  // with the forward, which is in the same graph
       continue;
     }
-    const at::Tensor loss = forward(model, batch) / supervised;
+    const model::ObjectiveLoss of_batch = forward(model, batch, plan);
+    const at::Tensor loss = of_batch.loss_sum / divisor;
+    if (objective_ != nullptr) {
+      objective_figures_.add_(of_batch.figures_F);
+    }
     clock_.mark(Phase::Forward);
     backward(scaler != nullptr ? scaler->scale(loss) : loss, gradient_of(loss, plan));
     sum.add_(loss.detach());
     clock_.mark(Phase::Backward);
   }
   if (sum.is_cpu()) {
-    auto loss = sum.item<double>();
-    model.world().all_reduce({&loss, 1});
-    take_loss(loss);
+    std::vector<double> sums = {sum.item<double>()};
+    if (objective_ != nullptr) {
+      const auto* const figures = objective_figures_.const_data_ptr<double>();
+      sums.insert(sums.end(), figures, figures + objective_figures_.numel());
+    }
+    model.world().all_reduce(sums);
+    take_loss(sums[0]);
+    take_figures(std::span<const double>(sums).subspan(1));
   }
   return sum;
 }
@@ -197,9 +244,10 @@ void LaunchedStep::note_left_out(const at::Tensor& loss, const at::Tensor& found
 void LaunchedStep::send_figures(const at::Tensor& loss, const at::Tensor& found_inf,
                                 const sherd::GradScaler* scaler) {
   const at::Tensor none = at::zeros_like(loss);
-  figures_.emplace(at::stack({loss, norm_.defined() ? norm_ : none,
-                              found_inf.defined() ? found_inf.to(at::kDouble) : none,
-                              scaler != nullptr ? scaler->scale_tensor().to(at::kDouble) : none}));
+  const at::Tensor of_step = at::stack(
+      {loss, norm_.defined() ? norm_ : none, found_inf.defined() ? found_inf.to(at::kDouble) : none,
+       scaler != nullptr ? scaler->scale_tensor().to(at::kDouble) : none});
+  figures_.emplace(objective_ != nullptr ? at::cat({of_step, objective_figures_}) : of_step);
 }
 
 void LaunchedStep::update(sherd::AdamW& optimizer, sherd::GradScaler* scaler) {

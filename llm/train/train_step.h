@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,13 +16,15 @@
 #include "llm/train/step_clock.h"
 #include "sherd/fully_shard.h"
 #include "sherd/host_copy.h"
+#include "sherd/objective.h"
 #include "sherd/optim.h"
 
 namespace llm::train {
 
 /// What one step did, all ranks together.
 struct StepOutcome {
-  double loss = 0;  ///< mean over the supervised tokens; NaN where there is none
+  /// Mean over the supervised tokens, with an objective over the samples; NaN where there is none.
+  double loss = 0;
   double grad_norm = 0;
   std::int64_t tokens = 0;
   std::int64_t supervised_tokens = 0;
@@ -30,6 +33,7 @@ struct StepOutcome {
   bool overflowed = false;          ///< fp16 gradients were not finite: nothing was updated
   std::string skipped = {};  ///< what was not finite, where nothing was updated for it: "the loss"
   bool stop_requested = false;  ///< some rank was asked to stop: the step was not begun
+  std::map<std::string, double> figures = {};  ///< of the objective: means over the samples
   /// Of this rank, where the model is computed.
   double seconds = 0;
   /// Of them, by phases, on a device.
@@ -52,8 +56,12 @@ struct StepPlan {
   /// On a device: whether a step before, whose figures have not been read, was left out for not
   /// being finite; then so is this one. LaunchedStep::left_out() of the last; undefined: no.
   at::Tensor left_out = {};
+  /// Of the masks of dropout; none: nothing is dropped.
+  std::optional<std::uint64_t> dropout_seed = std::nullopt;
   /// Runs its micro-batches; null: they are no graphs.
   GraphedMicroBatches* graphs = nullptr;
+  /// The loss; null: cross-entropy of the supervised tokens. Not with `graphs`.
+  const sherd::Objective* objective = nullptr;
 };
 
 /// A step whose work has been given to the device: over a CPU it is done, another device may still
@@ -83,6 +91,7 @@ class LaunchedStep {
                      const sherd::GradScaler* scaler, const StepPlan& plan);
   void take_finite(const char* what, double value);
   void take_loss(double of_all_ranks);
+  void take_figures(std::span<const double> of_all_ranks);
   void take_norm(double norm);
   void take_overflow(double scale);
   void send_figures(const at::Tensor& loss, const at::Tensor& found_inf,
@@ -91,19 +100,22 @@ class LaunchedStep {
 
   StepOutcome outcome_;
   std::int64_t number_;
+  const sherd::Objective* objective_;
   bool skips_non_finite_;
   StepClock clock_;
-  at::Tensor norm_;      // undefined: none was taken
-  at::Tensor left_out_;  // on a device
+  at::Tensor objective_figures_;  // fp64 [F]: this rank's sums; undefined without an objective
+  at::Tensor norm_;               // undefined: none was taken
+  at::Tensor left_out_;           // on a device
   // On a device: this rank's loss; the norm; with a scaler whether gradients overflowed, and the
-  // scale that they had. 0 for what there is not.
+  // scale that they had; 0 for what there is not. Then objective_figures_.
   std::optional<sherd::HostCopy> figures_;
 };
 
 /// Runs forward and backward of this rank's micro-batches and updates the parameters. The loss is
-/// the sum over the supervised tokens of all ranks and micro-batches ÷ their number, so that it
-/// does not depend on how the batch is cut. With a `scaler` the loss is scaled, and a step whose
-/// gradients are not finite is left out while the scale shrinks.
+/// the sum over the supervised tokens of all ranks and micro-batches ÷ their number, or of an
+/// objective over their samples, so that it does not depend on how the batch is cut. With a
+/// `scaler` the loss is scaled, and a step whose gradients are not finite is left out while the
+/// scale shrinks.
 ///
 /// Nothing is updated by a loss or gradients that are not finite. On a CPU it throws
 /// sherd::Error(NonFinite) on every rank before the update, or skips it

@@ -20,6 +20,7 @@
 #include "llm/setup/device.h"
 #include "llm/setup/load_model.h"
 #include "llm/setup/model_identity.h"
+#include "llm/setup/objective.h"
 #include "llm/setup/options_of_config.h"
 #include "llm/setup/peak_memory.h"
 #include "llm/text/chat_encoder.h"
@@ -27,6 +28,7 @@
 #include "llm/train/deterministic.h"
 #include "llm/train/out_of_memory.h"
 #include "llm/train/output_folder.h"
+#include "llm/train/reference_logps.h"
 #include "llm/train/run.h"
 #include "llm/train/run_text.h"
 #include "llm/train/training_loop.h"
@@ -141,10 +143,30 @@ void end_tracking(Run& run, track::End how) {
   }
 }
 
-setup::RunNote note_of(const RunInputs& inputs, sherd::World& world) {
+// The weights that a run leaves as they are; none where it trains all of them. Other ranks than
+// rank 0 know the digest alone. `may_read`: they are read unless an earlier run knows them.
+setup::BaseWeights base_of(const RunInputs& inputs, sherd::World& world, bool may_read) {
+  setup::BaseWeights base;
+  if (inputs.model.trained == inputs.model.parameters) {
+    return base;
+  }
+  base.sha256 = setup::from_rank_0(world, [&] {
+    const std::string& folder = inputs.config.model.path;
+    const sherd::WorkPhase reading(world, "reading the base " + folder, setup::kLongestSilence);
+    const setup::BaseWeights known = known_base(inputs.config);
+    if (may_read || !known.empty()) {
+      base = setup::base_weights(folder, known);
+    }
+    return base.sha256;
+  });
+  return base;
+}
+
+setup::RunNote note_of(const RunInputs& inputs, sherd::World& world, bool may_read_base) {
   setup::RunNote note =
       setup::note_of_run(inputs.config, inputs.data.identity, inputs.data.length.total_steps);
   note.model_values = setup::model_identity(inputs.model.config, inputs.tokenizer);
+  note.base = base_of(inputs, world, may_read_base);
   note.isa = setup::path_of(world);
   if (inputs.data.learns_conversations()) {
     note.chat_template =
@@ -159,7 +181,9 @@ setup::RunNote note_of(const RunInputs& inputs, sherd::World& world) {
 void decide_start(Run& run) {
   const RunInputs& inputs = run.inputs;
   const track::Say& say = run.say_now;
-  run.note = note_of(inputs, run.world);
+  run.note = track::with_progress(run.progress, "reading the base", [&] {
+    return note_of(inputs, run.world, /*may_read_base=*/true);
+  });
   run.resume =
       plan_resume(inputs.config, run.note, *inputs.model.shapes, run.hooks.launch, run.world, say);
   run.note.origin = run.resume.origin;
@@ -170,7 +194,7 @@ void decide_start(Run& run) {
   setup::on_rank_0(run.world, [&] {
     const auto seconds = plan::expected_save_seconds(
         inputs.config.train.output,
-        plan::checkpoint_bytes(inputs.model.parameters, inputs.config.precision));
+        plan::checkpoint_bytes(inputs.model.trained, inputs.config.precision));
     run.hooks.save_takes(seconds.value_or(0));
     write_bad_samples(inputs.config.train.output, inputs.data.skipped, say);
   });
@@ -225,13 +249,26 @@ void restore_run(Run& run) {
   run.note.skipped_steps = then.skipped_steps;
 }
 
-// Model and optimizer, from the model's weights or a checkpoint.
-void build_model(Run& run) {
+// Model and optimizer, from the model's weights, a checkpoint, or both. False: stopped before.
+bool build_model(Run& run) {
   const track::Working loading(run.progress, "loading the model");
   const config::RunConfig& config = run.config();
   const setup::ModelShape& shape = run.inputs.model;
-  run.model.emplace(run.resume.candidates.empty() ? setup::load_model(config, shape, run.world)
-                                                  : setup::model_to_fill(config, shape, run.world));
+  std::optional<ReferenceLogps> reference;
+  if (run.objective != nullptr && run.objective->needs_reference() &&
+      !setup::reference_is_base(config)) {
+    reference.emplace(run.inputs, run.world);
+  }
+  const bool has_reference = !reference || reference->is_complete();
+  const bool is_filled = !run.resume.candidates.empty() && run.note.base.empty() && has_reference;
+  run.model.emplace(is_filled ? setup::model_to_fill(config, shape, run.world)
+                              : setup::load_model(config, shape, run.world));
+  if (reference) {
+    if (!reference->complete(*run.model, run.hooks, run.progress)) {
+      return false;
+    }
+    reference->give();
+  }
   run.optimizer.emplace(*run.model, setup::adamw_options(config.optim),
                         setup::adamw_groups(config.optim, *shape.shapes),
                         setup::adamw_mode(config.precision));
@@ -240,6 +277,7 @@ void build_model(Run& run) {
   }
   tell_model(run);
   restore_run(run);
+  return true;
 }
 
 // Trackers, and the log: a resumed run keeps its lines up to the start.
@@ -356,11 +394,17 @@ RunOutcome run(const config::RunConfig& given, sherd::World world, const RunHook
   auto lock = lock_output(asked, world, *hooks.status, say);
   Run run{world, hooks,           progress.get(),
           say,   std::move(lock), open_inputs(asked, world, say, progress.get())};
+  run.objective = setup::objective_of(run.config());
   setup::on_rank_0(world, [&] { say(inputs::example_lines(run.inputs)); });
   say(steps_line(run.inputs.data.length, run.inputs.shape));
   decide_start(run);
   try {
-    build_model(run);
+    if (!build_model(run)) {
+      say("stopped before the first step: the next start goes on from here");
+      run.outcome.stopped = true;
+      wait_for_others(world);
+      return run.outcome;
+    }
     open_log(run);
     TrainingLoop loop(run);
     if (!loop.is_over()) {
@@ -392,8 +436,9 @@ bool dry_run(const config::RunConfig& given, sherd::World world, const RunHooks&
   const track::Working working(progress.get(), "planning");
   const RunInputs inputs =
       open_inputs(agreed(given, world, hooks.launch, say), world, say, progress.get());
-  const ResumePlan begin = plan_resume(inputs.config, note_of(inputs, world), *inputs.model.shapes,
-                                       hooks.launch, world, say);
+  const setup::RunNote note = note_of(inputs, world, /*may_read_base=*/false);
+  const ResumePlan begin =
+      plan_resume(inputs.config, note, *inputs.model.shapes, hooks.launch, world, say);
   const std::string fits = setup::from_rank_0(world, [&] {
     try_planned_output(inputs.config);
     say("configuration:\n" + config::to_toml(inputs.config));

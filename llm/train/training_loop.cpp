@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "llm/eval/prediction_files.h"
+#include "llm/model/dropout_keys.h"
 #include "llm/plan/rates.h"
 #include "llm/plan/run_plan.h"
 #include "llm/setup/device.h"
@@ -162,7 +163,11 @@ TrainingLoop::PendingStep TrainingLoop::launch(std::int64_t number) {
   if (pending_ && !plan.skips_non_finite) {
     plan.left_out = pending_->step.left_out();
   }
+  if (model::has_dropout(*run_.model->module())) {
+    plan.dropout_seed = static_cast<std::uint64_t>(config.train.seed);
+  }
   plan.graphs = graphs_ ? &*graphs_ : nullptr;
+  plan.objective = run_.objective.get();
   const double data_wait_seconds = seconds_since(start);
   run_.failure.keep([&] { trace_.begin(number); });
   const StepProfile profile(StepProfile::Detail::Phases);
@@ -286,7 +291,8 @@ void TrainingLoop::record(const PendingStep& made, const StepOutcome& outcome) {
       .data_wait_seconds = made.data_wait_seconds,
       .epochs = static_cast<double>(made.number) / static_cast<double>(length_.steps_per_epoch),
       .mfu = run_.mfu.of(outcome, outcome.seconds),
-      .phase_seconds = made.phase_seconds};
+      .phase_seconds = made.phase_seconds,
+      .figures = outcome.figures};
   for (const auto& [phase, seconds] : outcome.phase_seconds) {
     record.phase_seconds[name_of(phase)] = seconds;
   }

@@ -13,6 +13,7 @@ Backend cpu_backend(const Backend& plain) {
   backend.name = "cpu";
   add_products(backend);
   add_few_rows(backend);
+  add_dropout(backend);
   add_quantized(backend);
   add_attention(backend);
   add_norms(backend);

@@ -15,6 +15,7 @@ namespace sherd::ops::cpu {
 // Its parts, by file.
 void add_products(Backend& backend);
 void add_few_rows(Backend& backend);
+void add_dropout(Backend& backend);
 void add_quantized(Backend& backend);
 void add_attention(Backend& backend);
 void add_norms(Backend& backend);

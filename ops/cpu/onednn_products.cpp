@@ -77,6 +77,14 @@ void float_addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a,
   }
 }
 
+void float_add_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (is_for_onednn(out, a, b)) {
+    multiply(out, a, b, /*beta=*/1);
+  } else {
+    at::addmm_out(out, out, a, b);
+  }
+}
+
 void bmm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   const bool is_empty = a.numel() == 0 || b.numel() == 0;
   if (a.scalar_type() != at::kFloat || is_empty || !onednn_is_faster()) {

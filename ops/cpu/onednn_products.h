@@ -25,6 +25,9 @@ void float_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 /// out = bias [n] + a · b in fp32 by the faster of the two.
 void float_addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b);
 
+/// out += a · b in fp32 by the faster of the two.
+void float_add_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
+
 /// The same as float_mm() of batches, in fp32 or in bf16 where the path multiplies it.
 void bmm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 

@@ -78,6 +78,16 @@ void addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const a
   }
 }
 
+void add_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() == at::kFloat) {
+    float_add_mm(out, a, b);
+  } else if (multiplies(a.scalar_type(), isa())) {
+    at::addmm_out(out, out, a, b);
+  } else if (a.size(1) > 0) {
+    mm_in_floats(out, /*bias=*/out, a, b);
+  }
+}
+
 void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight) {
   const int64_t rows = hidden.size(0);
   if (rows <= kMostRows || !is_wide(weight) || !multiplies(hidden.scalar_type(), isa())) {
@@ -110,6 +120,7 @@ void add_products(Backend& backend) {
   backend.mm = &mm;
   backend.mm_room_bytes = &mm_room_bytes;
   backend.addmm = &addmm;
+  backend.add_mm = &add_mm;
   backend.head_logits = &head_logits;
   backend.head_input_gradient = &head_input_gradient;
   backend.column_sums = &column_sums;

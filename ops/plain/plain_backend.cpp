@@ -6,6 +6,7 @@ Backend plain_backend() {
   Backend backend = {};
   backend.name = "plain";
   add_products(backend);
+  add_dropout(backend);
   add_attention(backend);
   add_norms(backend);
   add_activations(backend);

@@ -11,6 +11,7 @@ namespace sherd::ops::plain {
 
 // Its parts, by file.
 void add_products(Backend& backend);
+void add_dropout(Backend& backend);
 void add_attention(Backend& backend);
 void add_norms(Backend& backend);
 void add_activations(Backend& backend);

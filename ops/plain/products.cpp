@@ -30,6 +30,10 @@ void addmm(at::Tensor& out, const at::Tensor& bias, const at::Tensor& a, const a
   at::addmm_out(out, bias, a, b);
 }
 
+void add_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  at::addmm_out(out, out, a, b);
+}
+
 void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor& weight) {
   mm(logits, hidden, weight.t());
 }
@@ -84,6 +88,7 @@ void add_products(Backend& backend) {
   backend.mm = &mm;
   backend.mm_room_bytes = &mm_room_bytes;
   backend.addmm = &addmm;
+  backend.add_mm = &add_mm;
   backend.few_rows = &few_rows;
   backend.dequantize = &dequantize;
   backend.dequantized_numbers = kDequantizedNumbers;

@@ -84,13 +84,14 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
     parameters += entry.is_buffer() ? 0U : 1U;
     const CheckpointParameter* saved = find_saved(manifest, entry.name);
     if (saved == nullptr) {
-      refuse("no " + entry.described());
+      refuse("no " + entry.described() + (manifest.base ? ", which is trainable here" : ""));
     } else if (saved->shape != entry.shape) {
       refuse("another shape of " + entry.described());
     }
   }
   if (manifest.parameters.size() != parameters) {
-    refuse(std::to_string(manifest.parameters.size()) + " parameters, the model " +
+    refuse(std::to_string(manifest.parameters.size()) +
+           (manifest.base ? " trainable parameters, the model " : " parameters, the model ") +
            std::to_string(parameters));
   }
   const size_t buffers = entries.size() - parameters;
@@ -112,12 +113,38 @@ void check_saved_dtype(const std::string& folder, const SafetensorsEntry& saved,
   }
 }
 
-// The entries that the checkpoint restores; older ones hold no buffers.
-Entries entries_of(ShardedModule& model, const CheckpointManifest& manifest) {
-  Entries entries = detail::state_entries(model);
-  if (!manifest.buffers) {
-    std::erase_if(entries, [](const detail::StateEntry& entry) { return entry.is_buffer(); });
+// Whether an entry keeps its values: older checkpoints hold no buffers, those with a base no
+// parameters that were frozen.
+bool is_kept(const detail::StateEntry& entry, const CheckpointManifest& manifest) {
+  return entry.is_buffer()
+             ? !manifest.buffers
+             : manifest.base && !entry.trainable && !manifest.parameters.contains(entry.name);
+}
+
+// What keeps its values must have some.
+void check_base_is_loaded(const std::string& folder, const Entries& entries,
+                          const CheckpointManifest& manifest, detail::Step& step) {
+  if (!manifest.base) {
+    return;
   }
+  const bool is_torn = step.has_torn_frozen_values();
+  for (const detail::StateEntry& entry : entries) {
+    if (!entry.is_buffer() && is_kept(entry, manifest) && (is_torn || !entry.is_written)) {
+      throw Error(ExitCode::Usage,
+                  "[load_checkpoint] the checkpoint in '" + folder +
+                      "' holds only parameters that were trainable, and the frozen " +
+                      entry.described() + (is_torn ? " is torn" : " has no values yet") +
+                      ": load the base first (load_safetensors).");
+    }
+  }
+}
+
+// The entries that the checkpoint restores.
+Entries entries_of(const std::string& folder, ShardedModule& model,
+                   const CheckpointManifest& manifest) {
+  Entries entries = detail::state_entries(model);
+  check_base_is_loaded(folder, entries, manifest, detail::engine_of(model).step);
+  std::erase_if(entries, [&](const detail::StateEntry& entry) { return is_kept(entry, manifest); });
   return entries;
 }
 
@@ -184,14 +211,15 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
   const std::string failure = "the checkpoint could not be read";
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     manifest = CheckpointManifest::read(folder);
-    entries = entries_of(model, manifest);
+    entries = entries_of(folder, model, manifest);
     check_same_model(folder, manifest, entries);
     shards = shards_to_fill(folder, optimizer, manifest);
     reads = planned_reads(files, folder, manifest, targets_of(entries, shards));
     return "";
   }));
   detail::Step& step = detail::engine_of(model).step;
-  detail::ShardWriter writer(step, "load_checkpoint");
+  detail::ShardWriter writer(step, "load_checkpoint",
+                             manifest.base ? detail::State::TrainedValues : detail::State::Values);
   if (optimizer != nullptr) {
     step.writing_begins(detail::State::Optimizer, "load_checkpoint");
   }
@@ -254,7 +282,10 @@ void read_checkpoint_values(const std::string& folder, const CheckpointManifest&
   const auto found = manifest.parameters.find(name);
   if (found == manifest.parameters.end()) {
     throw Error(ExitCode::BadData,
-                "the checkpoint in '" + folder + "' has no parameter '" + name + "'.");
+                "the checkpoint in '" + folder + "' has no parameter '" + name + "'" +
+                    (manifest.base ? ": it holds only parameters that were trainable. Read it "
+                                     "from the base."
+                                   : "."));
   }
   detail::ShardFiles files(folder);
   std::vector<detail::ShardBlock> blocks;

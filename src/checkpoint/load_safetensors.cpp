@@ -52,6 +52,9 @@ std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::stri
   std::vector<Source> sources;
   for (detail::StateEntry& entry : detail::state_entries(model)) {
     const std::string name = name_in_file ? name_in_file(entry.name) : entry.name;
+    if (name.empty()) {
+      continue;
+    }
     const auto found = weights.find(name);
     if (!found) {
       faults += entry.is_buffer() ? "" : "\n  '" + name + "' is missing";

@@ -21,8 +21,9 @@ namespace {
 using nlohmann::json;
 
 // Version 1 has one digest per piece and kind, a text in the place of the array, and no
-// block_bytes.
+// block_bytes. Version 3 has a base: what cannot add its values must not take it for a whole model.
 constexpr int kVersion = 2;
+constexpr int kVersionWithBase = 3;
 constexpr int kOldestVersion = 1;
 // 1,000 parameters over 1,000 ranks take 300 MB.
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
@@ -31,9 +32,9 @@ constexpr const char* kFormat = "sherd-checkpoint";
 constexpr const char* kNoManifest = ": not a checkpoint's manifest";
 
 // All fields of a manifest but its own digest.
-constexpr std::array<const char*, 8> kFields = {"format",     "version",        "block_bytes",
-                                                "world_size", "note",           "parameters",
-                                                "buffers",    "optimizer_steps"};
+constexpr std::array<const char*, 9> kFields = {"format",     "version", "block_bytes",
+                                                "world_size", "note",    "base",
+                                                "parameters", "buffers", "optimizer_steps"};
 
 // Independent of the order of fields and of white space.
 std::string digest_of_rest(json root) {
@@ -148,7 +149,7 @@ Tensors tensors_from_json(const json& source, const std::string& what, bool of_b
 
 std::string to_json(const CheckpointManifest& manifest) {
   json root = {{"format", kFormat},
-               {"version", kVersion},
+               {"version", manifest.base ? kVersionWithBase : kVersion},
                {"block_bytes", manifest.block_bytes},
                {"world_size", manifest.world_size},
                {"optimizer_steps", manifest.optimizer_steps},
@@ -156,6 +157,9 @@ std::string to_json(const CheckpointManifest& manifest) {
                {"parameters", tensors_to_json(manifest.parameters)}};
   if (manifest.buffers) {
     root["buffers"] = tensors_to_json(*manifest.buffers);
+  }
+  if (manifest.base) {
+    root["base"] = *manifest.base;
   }
   root["sha256"] = digest_of_rest(root);
   return root.dump(1) + "\n";
@@ -168,9 +172,11 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
   try {
     const json root = files::parse_json(text, path + kNoManifest, files::RepeatedFields::Refuse);
     const json& version = root.at("version");
-    if (root.at("format") != kFormat || (version != kVersion && version != kOldestVersion)) {
+    const bool has_base = version == kVersionWithBase;
+    if (root.at("format") != kFormat ||
+        (version != kVersion && version != kOldestVersion && !has_base)) {
       return refuse("format and version are not '" + std::string(kFormat) + "' and " +
-                    std::to_string(kOldestVersion) + " or " + std::to_string(kVersion) +
+                    std::to_string(kOldestVersion) + " to " + std::to_string(kVersionWithBase) +
                     ". A newer version of Sherd may have written it");
     }
     if (const std::string fault = digest_fault_of(root); !fault.empty()) {
@@ -183,7 +189,12 @@ CheckpointManifest manifest_from_json(const std::string& text, const std::string
     if (manifest.world_size < 1 || manifest.optimizer_steps < 0) {
       return refuse("world_size must be at least 1 and optimizer_steps at least 0");
     }
-    const bool of_blocks = version == kVersion;
+    const bool of_blocks = version != kOldestVersion;
+    if (has_base) {
+      manifest.base = root.at("base").get<std::string>();
+    } else if (root.contains("base")) {
+      return refuse("it has a base, which version " + version.dump() + " does not know");
+    }
     manifest.block_bytes = of_blocks ? root.at("block_bytes").get<int64_t>() : 0;
     if (of_blocks &&
         (manifest.block_bytes <= 0 || manifest.block_bytes % kLargestElementBytes != 0)) {

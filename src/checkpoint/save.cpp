@@ -38,6 +38,16 @@ struct HeldPiece {
 
 using SavedOptimizer = const CheckpointableOptimizer*;  // null: none
 
+// Those that the checkpoint holds.
+std::vector<detail::StateEntry> saved_entries(ShardedModule& model,
+                                              const CheckpointContents& contents) {
+  std::vector<detail::StateEntry> entries = detail::state_entries(model);
+  if (contents.base) {
+    std::erase_if(entries, [](const detail::StateEntry& entry) { return !entry.trainable; });
+  }
+  return entries;
+}
+
 std::map<std::string, OptimizerShard> shards_of(SavedOptimizer optimizer) {
   std::map<std::string, OptimizerShard> shards;
   if (optimizer != nullptr) {
@@ -48,11 +58,12 @@ std::map<std::string, OptimizerShard> shards_of(SavedOptimizer optimizer) {
   return shards;
 }
 
-std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimizer) {
+std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimizer,
+                                   const CheckpointContents& contents) {
   const std::map<std::string, OptimizerShard> shards = shards_of(optimizer);
   const bool writes_buffers = detail::engine_of(model).model.mesh.shard_rank() == 0;
   std::vector<HeldPiece> held;
-  for (const detail::StateEntry& entry : detail::state_entries(model)) {
+  for (const detail::StateEntry& entry : saved_entries(model, contents)) {
     if (entry.mine.numel() == 0 || (entry.is_buffer() && !writes_buffers)) {
       continue;
     }
@@ -165,11 +176,13 @@ json write_shard(const World& world, const std::string& folder, const std::strin
 }
 
 // Shapes, and the updates of each parameter where they are not those of the optimizer.
-CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer) {
+CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer,
+                            const CheckpointContents& contents) {
   CheckpointManifest manifest;
+  manifest.base = contents.base;
   manifest.optimizer_steps = optimizer == nullptr ? 0 : optimizer->steps_done();
   manifest.buffers.emplace();
-  for (const detail::StateEntry& entry : detail::state_entries(model)) {
+  for (const detail::StateEntry& entry : saved_entries(model, contents)) {
     (entry.is_buffer() ? *manifest.buffers : manifest.parameters)[entry.name].shape = entry.shape;
   }
   for (const auto& [name, shard] : shards_of(optimizer)) {
@@ -198,7 +211,7 @@ void add_pieces(CheckpointManifest& manifest, int shard_size,
 }
 
 void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimizer,
-          const std::string& note) {
+          const std::string& note, const CheckpointContents& contents) {
   detail::engine_of(model).step.check_whole("save_checkpoint");
   World& world = model.world();
   const Mesh& mesh = detail::engine_of(model).model.mesh;
@@ -228,14 +241,14 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
       std::string pieces =
-          write_shard(world, temporary, file, held_pieces(model, optimizer)).dump();
+          write_shard(world, temporary, file, held_pieces(model, optimizer, contents)).dump();
       detail::rest(detail::engine_of(model).model);
       return pieces;
     });
     static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
       if (first) {
         const WorkPhase phase(world, "writing the manifest of " + target, kSlowestWrite);
-        CheckpointManifest manifest = describe(model, optimizer);
+        CheckpointManifest manifest = describe(model, optimizer, contents);
         manifest.note = note;
         add_pieces(manifest, mesh.shard_size(), ranks);
         files::write_file(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
@@ -255,12 +268,14 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
 }  // namespace
 
 void save_checkpoint(ShardedModule& model, const CheckpointableOptimizer& optimizer,
-                     const std::string& folder, const std::string& note) {
-  save(folder, model, &optimizer, note);
+                     const std::string& folder, const std::string& note,
+                     const CheckpointContents& contents) {
+  save(folder, model, &optimizer, note, contents);
 }
 
-void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note) {
-  save(folder, model, nullptr, note);
+void save_checkpoint(ShardedModule& model, const std::string& folder, const std::string& note,
+                     const CheckpointContents& contents) {
+  save(folder, model, nullptr, note, contents);
 }
 
 }  // namespace sherd

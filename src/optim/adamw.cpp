@@ -289,7 +289,7 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
   }
   detail::begin_update(engine().model, state->of);
   // Ends with the backward: without the units still to come it is half an update.
-  engine().step.writing_begins(detail::State::Values, "an optimizer in backward");
+  engine().step.writing_begins(detail::State::TrainedValues, "an optimizer in backward");
   engine().step.writing_begins(detail::State::Optimizer, "an optimizer in backward");
   update({&*state});
   gradients.release_shard();
@@ -380,14 +380,14 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   if (found_inf.defined()) {
     asked.emplace(Asked{HostCopy(found_inf), {}});
   }
-  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+  for (const detail::State state : {detail::State::TrainedValues, detail::State::Optimizer}) {
     on.step.writing_begins(state, "AdamW::step");
   }
   ++steps;
   update(due);
   await_what_callers_hold(due);
   detail::rest(on.model);
-  for (const detail::State state : {detail::State::Values, detail::State::Optimizer}) {
+  for (const detail::State state : {detail::State::TrainedValues, detail::State::Optimizer}) {
     on.step.writing_ended(state);
   }
   updated_in_backward.clear();

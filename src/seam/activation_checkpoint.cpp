@@ -1,6 +1,8 @@
 // Activation checkpointing: a unit's call as one node of autograd's graph, which keeps the inputs
 // and recomputes the rest in backward.
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -164,8 +166,47 @@ void refuse_to_checkpoint(const UnitState& unit) {
           "none. Pass it by value or pointer, or leave checkpoint_activations off for it.");
 }
 
+// Or in a unit inside it, whose name begins with its own.
+bool ForwardScope::is_trained_inside() const {
+  const std::string inside = unit_.state->name() + ".";
+  const auto& units = unit_.step->model().units;
+  return std::any_of(units.begin(), units.end(), [&](const auto& unit) {
+    const bool is_inside =
+        unit_.state->is_root() || unit.get() == unit_.state || unit->name().starts_with(inside);
+    return is_inside && std::any_of(unit->parameters().begin(), unit->parameters().end(),
+                                    [](const UnitParameter& parameter) {
+                                      return parameter.tensor.requires_grad();
+                                    });
+  });
+}
+
+namespace {
+
+TensorList places_of(std::vector<at::Tensor>& tensors) {
+  TensorList places;
+  for (at::Tensor& tensor : tensors) {
+    places.push_back(&tensor);
+  }
+  return places;
+}
+
+bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.requires_grad();
+  });
+}
+
+}  // namespace
+
 std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
                                                  const std::vector<at::Tensor>& inputs) {
+  if (!any_requires_grad(inputs) && !is_trained_inside()) {
+    std::vector<at::Tensor> held = inputs;
+    enter(places_of(held));
+    std::vector<at::Tensor> outputs = body(held);
+    leave(places_of(outputs));
+    return outputs;
+  }
   auto call = c10::make_intrusive<CheckpointedCall>();
   call->body = std::move(body);
   call->use = std::make_shared<UnitUse>(unit_.step, *unit_.state);
@@ -174,11 +215,7 @@ std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
     const SavingScope saving(*call->use);
     return Checkpoint::apply(call, dummy, at::TensorList(inputs));
   }();
-  TensorList places;
-  for (at::Tensor& output : outputs) {
-    places.push_back(&output);
-  }
-  cast_outputs(places);
+  cast_outputs(places_of(outputs));
   end(call->use.get());
   return outputs;
 }

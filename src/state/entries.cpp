@@ -66,6 +66,7 @@ StateEntry entry_of(UnitParameter& parameter, const HeldPart& held, int shard_si
   entry.original_dtype = parameter.original_dtype;
   entry.begin = held.range.begin;
   entry.mine = held.values();
+  entry.trainable = parameter.trainable;
   entry.is_written = parameter.has_values;
   entry.has_values = &parameter.has_values;
   for (int rank = 0; rank < shard_size; ++rank) {

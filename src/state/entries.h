@@ -22,6 +22,7 @@ struct StateEntry {
   int64_t begin = 0;          ///< the first element of `mine`
   ShardValues mine;           ///< [n] what this rank holds; writing to it writes the state
   at::Tensor buffer;          ///< of a buffer: the module's tensor, whole on every rank
+  bool trainable = true;      ///< when sharded; true of a buffer, which training may change
   bool is_written = true;     ///< false: built on meta and without values yet
   bool* has_values = nullptr;
 

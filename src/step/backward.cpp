@@ -190,7 +190,7 @@ void Step::end_backward() {
   gathered_ahead_.clear();
   model_.collectives.run("reduction", "all", [&] { reductions_.finish(summed); });
   if (reductions_.optimizes_in_backward()) {
-    writing_ended(State::Values);
+    writing_ended(State::TrainedValues);
     writing_ended(State::Optimizer);
   }
   show_gradients();

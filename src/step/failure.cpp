@@ -28,7 +28,8 @@ void Step::tear_what_was_lost() {
     return;
   }
   const char* const by = "a transfer to or from a disk";
-  torn_by_.emplace(State::Values, by);  // unless an operation is named already
+  const auto update = torn_by_.find(State::TrainedValues);
+  torn_by_.emplace(State::Values, update == torn_by_.end() ? by : update->second);
   if (model_.offload.optimizer != nullptr) {
     torn_by_.emplace(State::Optimizer, by);
   }
@@ -41,6 +42,14 @@ void Step::writing_begins(State state, const std::string& operation) {
 
 void Step::writing_ended(State state) {
   torn_by_.erase(state);
+  if (state == State::Values) {
+    torn_by_.erase(State::TrainedValues);
+  }
+}
+
+bool Step::has_torn_frozen_values() {
+  tear_what_was_lost();
+  return torn_by_.contains(State::Values);
 }
 
 void Step::check_not_torn(const std::string& operation) {
@@ -51,8 +60,8 @@ void Step::check_not_torn(const std::string& operation) {
   const auto& [state, by] = *torn_by_.begin();
   throw Error(ExitCode::Usage,
               "[" + operation + "] " +
-                  (state == State::Values ? "the parameters of this model are"
-                                          : "the state of this model's optimizer is") +
+                  (state != State::Optimizer ? "the parameters of this model are"
+                                             : "the state of this model's optimizer is") +
                   " torn: " + by +
                   " ended in an error half-way, so that some are new and others old. Load a "
                   "checkpoint (load_checkpoint), or all of them in another way, before they are "

@@ -69,7 +69,9 @@ void Step::post_forward(UnitState& unit, UnitUse* use, int depth_before) {
   if (repeated_ > 0) {
     return;
   }
-  schedule_.end_unit(unit.index());
+  if (use != nullptr || to_be_repeated_ > 0) {  // others have no backward to gather ahead for
+    schedule_.end_unit(unit.index());
+  }
   // An evaluation says nothing of older graphs, which may wait for a backward for ever.
   const bool no_backward_follows = is_idle() || (is_evaluating() && !in_forward());
   if (masters_handed_out() && no_backward_follows && backward_ == Backward::None) {

@@ -29,8 +29,8 @@ namespace sherd::detail {
 
 class UnitUse;
 
-/// What may be torn.
-enum class State : std::uint8_t { Values, Optimizer };
+/// What may be torn: all values, those of trainable parameters alone, or an optimizer's moments.
+enum class State : std::uint8_t { Values, TrainedValues, Optimizer };
 
 /// Where a unit is in the step.
 struct UnitProgress {
@@ -184,6 +184,8 @@ class Step {
   void writing_ended(State state);
   /// Throws Error(Usage) where a state is torn.
   void check_not_torn(const std::string& operation);
+  /// Whether values of frozen parameters may be among those that are torn.
+  [[nodiscard]] bool has_torn_frozen_values();
   /// The same, and that no exchange has failed which values came from: waits for the device.
   void check_whole(const std::string& operation);
   [[nodiscard]] int64_t failed_backwards() const { return failed_backwards_; }

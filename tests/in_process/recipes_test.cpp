@@ -55,5 +55,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoryRecipes,
                            return name;
                          });
 
+// The adapter learns what the model itself learns in stories260k-squad-32.
+TEST(LoraRecipe, LearnsItsQuestions) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run";
+  expect_code(0, {"train", SHERD_TEST_SOURCE_DIR "/recipes/stories260k-squad-32-lora.toml",
+                  "--train.output", output, "--data.cache", "none", "--device.kind", "cpu"});
+  const auto summary = json::parse(read_file(output / "summary.json"));
+  EXPECT_GE(summary.at("em").get<double>(), 90);
+  EXPECT_TRUE(fs::exists(output / "export/adapter_model.safetensors"));
+}
+
 }  // namespace
 }  // namespace sherd::test

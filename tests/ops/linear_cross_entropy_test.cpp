@@ -141,6 +141,33 @@ TEST_P(LinearCrossEntropyTest, AgreesWithMappedLogitsAndRowWeights) {
   }
 }
 
+// Of each row, in chunks, without a graph.
+TEST_P(LinearCrossEntropyTest, OfRowsAgrees) {
+  const Tensors in = random_leaves({{43, kWidth}, {kVocabulary, kWidth}}, GetParam());
+  const at::Tensor targets = at::randint(kVocabulary, {43}, at::kLong);
+  for (const LogitMap& map : {LogitMap{}, LogitMap{1.7, 2.5}}) {
+    const at::Tensor logits = mapped(at::linear(in[0], in[1]), map).to(at::kDouble).detach();
+    const at::Tensor expected = at::cross_entropy_loss(logits, targets, {}, at::Reduction::None);
+    for (const int64_t chunk : {5, 64}) {
+      const at::Tensor losses = linear_cross_entropy_of_rows(in[0], in[1], targets, chunk, map);
+      EXPECT_FALSE(losses.requires_grad());
+      EXPECT_LE((losses - expected).abs().max().item<double>(),
+                GetParam() == at::kFloat || GetParam() == at::kDouble ? 1e-5 : 0.1);
+    }
+  }
+  EXPECT_EQ(
+      linear_cross_entropy_of_rows(in[0].slice(0, 0, 0), in[1], targets.slice(0, 0, 0)).numel(), 0);
+}
+
+// No more than one chunk of logits is there at a time.
+TEST(LinearCrossEntropy, OfRowsHoldsOneChunk) {
+  const Tensors in = random_leaves({{256, 16}, {4096, 16}}, at::kFloat);
+  const at::Tensor targets = at::randint(9, {256}, at::kLong);
+  const test::AllocatedBytes bytes;
+  static_cast<void>(linear_cross_entropy_of_rows(in[0], in[1], targets, 16));
+  EXPECT_LT(bytes.peak(), 3 * 16 * 4096 * 4);
+}
+
 TEST_P(LinearCrossEntropyTest, IsZeroWithZeroGradientsWithoutRows) {
   Tensors in = random_leaves({{0, kWidth}, {kVocabulary, kWidth}}, GetParam());
   const at::Tensor loss = linear_cross_entropy(in[0], in[1], at::randint(9, {0}, at::kLong));

@@ -122,6 +122,26 @@ std::vector<Case> cases() {
       {"swiglu_linear",
        {{40, 96}, {40, 96}, {48, 96}},
        [](const Tensors& in) { return swiglu_linear(in[0], in[1], in[2]); }},
+      {"two_updates_of_one_input",
+       {{40, 48}, {48}, {64, 48}, {64, 48}, {4, 48}, {64, 4}, {4, 48}, {64, 4}},
+       [](const Tensors& in) {
+         const Tensors out = linears_after_norm(
+             rms_norm(in[0], in[1], 1e-5), {in[2].detach(), in[3].detach()}, {},
+             {{.A = in[4], .B = in[5], .scale = 2}, {.A = in[6], .B = in[7], .scale = 2}});
+         return out[0] + out[1];
+       }},
+      {"swiglu_linear_with_update",
+       {{40, 96}, {40, 96}, {48, 96}, {4, 96}, {48, 4}},
+       [](const Tensors& in) {
+         return swiglu_linear(in[0], in[1], in[2].detach(), {.A = in[3], .B = in[4], .scale = 2});
+       }},
+      {"update_with_dropout",
+       {{40, 48}, {64, 48}, {4, 48}, {64, 4}},
+       [](const Tensors& in) {
+         const Dropout dropout{0.5, ids_like(in[0], 40), 7};
+         return ops::linear(in[0], in[1].detach(), std::nullopt,
+                            {.A = in[2], .B = in[3], .scale = 2, .dropout = dropout});
+       }},
       {"bias_gelu", {{40, 96}, {96}}, [](const Tensors& in) { return bias_gelu(in[0], in[1]); }},
       {"rotary",
        {{1, 4, 60, 64}},

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/bias_gelu.h"
+#include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
@@ -32,7 +33,9 @@ TEST(SecondDerivative, IsRefusedByEveryOperator) {
         {"bias_gelu", bias_gelu(rows, bias)},
         {"embedding", ops::embedding(ids, weight)},
         {"layer_norm", ops::layer_norm(rows, scale, bias, 1e-5)},
+        {"dropout", dropout(rows, {0.5, ids, 1})},
         {"linear", ops::linear(rows, weight, bias)},
+        {"lora_linear", ops::linear(rows, weight, bias, {.A = weight, .B = weight})},
         {"linear_cross_entropy", linear_cross_entropy(rows, weight, ids)},
         {"rms_norm", ops::rms_norm(rows, scale, 1e-5)},
         {"rotary", rotary(heads, tables)},

@@ -87,7 +87,7 @@ const std::vector<Damage>& damages() {
        ExitCode::BadData,
        {"format and version"},
        [](const fs::path& folder) {
-         edit_manifest(folder, [](auto& manifest) { manifest["version"] = 3; });
+         edit_manifest(folder, [](auto& manifest) { manifest["version"] = 4; });
        }},
       {"NegativeSteps",
        ExitCode::BadData,

@@ -6,6 +6,7 @@ mod csv;
 mod guard;
 mod parquet;
 mod parquet_footer;
+mod pattern;
 mod squad;
 mod stream;
 mod tokenizer;
@@ -17,6 +18,7 @@ use chat::{Conversation, Rendered, Template};
 use csv::Table;
 use guard::{free_c_string, guarded, to_c_string, Fault};
 use parquet::Rows;
+use pattern::Pattern;
 use stream::Stream;
 use tokenizer::Tokenizer;
 
@@ -468,6 +470,38 @@ pub unsafe extern "C" fn sherd_text_table_next(table: *mut Table, row: *mut Tabl
             (*row).begin_byte = next.begin_byte;
             (*row).end_byte = next.end_byte;
         }
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_pattern_open(
+    source: Slice,
+    pattern: *mut *mut Pattern,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *pattern = Box::into_raw(Box::new(Pattern::compile(source.text()?)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_pattern_close(pattern: *mut Pattern) {
+    if !pattern.is_null() {
+        drop(Box::from_raw(pattern));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn sherd_text_pattern_matches_whole(
+    pattern: *const Pattern,
+    text: Slice,
+    matches: *mut bool,
+    error: *mut *mut c_char,
+) -> i32 {
+    guarded(error, || {
+        *matches = (*pattern).matches_whole(text.text()?)?;
         Ok(())
     })
 }

@@ -26,8 +26,16 @@ const std::vector<Row>& rows() {
       {"[optim]\nglobal_batch = 1",
        "run.toml:5: optim.global_batch: unknown key; did you mean train.global_batch?"},
       {"[optmi]\nlr = 1.0", "run.toml:4: optmi: unknown section; did you mean [optim]?"},
-      {"[lora]\nrank = 8", "run.toml:4: lora: not supported yet: adapters such as LoRA"},
-      {"[adapter]\nkind = 'lora'", "run.toml:4: adapter: not supported yet: adapters such as LoRA"},
+      {"[lora]\nrank = 8", "run.toml:4: lora: unknown section; here it is adapter.kind: \"lora\""},
+      {"[adapter]\nkind = 'dora'",
+       "run.toml:5: adapter.kind = 'dora': not supported yet; must be one of \"none\", \"lora\""},
+      {"[adapter]\nrank = 0", "run.toml:5: adapter.rank = 0: must be an integer from 1 to 65536"},
+      {"[adapter]\ndropout = 1.0",
+       "adapter.dropout = 1.0: must be a number of at least 0 and below 1"},
+      {"[adapter]\ntargets = [1]",
+       "must be a list of names such as [\"q_proj\", \"v_proj\"], or a "
+       "pattern as one string"},
+      {"[adapter]\nlayers = [0.5]", "must be a list of integers from 0 to 1000000 such as [0, 1]"},
       {"data.packing = true", "run.toml:4: data.packing = true: must be one of"},
       {"precision.param_dtype = 'fp8'",
        "run.toml:4: precision.param_dtype = 'fp8': not supported yet; must be one of \"auto\", "},
@@ -81,7 +89,7 @@ const std::vector<Row>& rows() {
       {"log.sink = 'l'", "run.toml:4: log.sink = 'l': must be tables [[log.sink]]"},
       {"data.eval = ['e', 3]", "must be a string, strings, or tables [[data.eval]]"},
       {"[telemetry]",
-       "run.toml:4: telemetry: unknown section; known sections are model, data, train, "
+       "run.toml:4: telemetry: unknown section; known sections are model, adapter, data, train, "
        "device, optim, schedule, parallel, precision, memory, checkpoint, eval, log"},
       {"lr = 1", "run.toml:4: lr: not in a section; did you mean optim.lr?"},
       {"epoch = 1", "run.toml:4: epoch: not in a section; did you mean train.epochs?"},

@@ -47,6 +47,24 @@ TEST(Fields, WordsNameTheirEnumerator) {
   EXPECT_EQ(config.precision.param_dtype, ParamDtype::BFloat16);
 }
 
+// A string of TOML is always a pattern; a flag is one if it cannot be a list of names.
+TEST(Fields, ModulesAreNamesOrAPattern) {
+  ModuleChoice slot;
+  const Value value = names_or_pattern(slot);
+  EXPECT_EQ(value.text(), "[]");
+  EXPECT_TRUE(value.set(std::vector<std::string>{"q_proj", "layers.0.v_proj"}));
+  EXPECT_EQ(value.text(), R"(["q_proj", "layers.0.v_proj"])");
+  EXPECT_TRUE(value.set(std::string("q_proj")));
+  EXPECT_EQ(slot, ModuleChoice{.pattern = "q_proj"});
+  EXPECT_TRUE(value.set(FlagText{"q_proj, layers.0.v_proj"}));
+  EXPECT_EQ(slot, (ModuleChoice{.names = {"q_proj", "layers.0.v_proj"}}));
+  EXPECT_TRUE(value.set(FlagText{"all-linear"}));
+  EXPECT_EQ(slot, ModuleChoice{.pattern = "all-linear"});
+  EXPECT_TRUE(value.set(FlagText{R"(.*\.(?!mlp).*_proj)"}));
+  EXPECT_EQ(value.text(), R"(".*\\.(?!mlp).*_proj")");
+  EXPECT_FALSE(value.set(std::int64_t{1}));
+}
+
 // An int cannot be given what it would cut off, whatever its range says.
 TEST(Fields, OfAnIntAreBoundedByIt) {
   int slot = 7;

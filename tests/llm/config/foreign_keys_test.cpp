@@ -53,7 +53,10 @@ TEST_F(ForeignKeys, AreFaultsThatNameOurs) {
       {"[fsdp]\nsharding_strategy = 'FULL_SHARD'",
        "run.toml:4: fsdp: unknown section; here it is parallel.strategy"},
       {"[activation_checkpoint]\nmode = 'full'", "here it is memory.activation_checkpointing"},
-      {"train.lora_r = 8", "unknown key: adapters such as LoRA are not supported yet"},
+      {"train.lora_r = 8", "unknown key; here it is adapter.rank"},
+      {"[adapter]\ntarget_modules = ['q_proj']",
+       "here it is adapter.targets: a list of names, or \"all-linear\""},
+      {"train.load_in_4bit = true", "unknown key: bases in 4 bits are not supported yet"},
   };
   for (const auto& [text, message] : rows) {
     EXPECT_THAT(faults(write(kRequired + text)), HasSubstr(message)) << text;

@@ -6,6 +6,7 @@ namespace llm::config {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 RunConfig complete() {
   RunConfig config;
@@ -129,6 +130,37 @@ TEST(Validate, WantsQuestionsForAnEvaluationThatIsAskedFor) {
       ElementsAre("eval.generate| eval.generate = true needs questions to answer: give data.eval"));
   config.data.eval = {{.path = "e"}};
   EXPECT_THAT(faults_of(config), ElementsAre());
+}
+
+TEST(Validate, ChecksAdapters) {
+  RunConfig config = complete();
+  config.adapter = {.layers = {0}};
+  EXPECT_THAT(faults_of(config), ElementsAre());  // adapter.kind is none
+  config.adapter.kind = AdapterKind::Lora;
+  EXPECT_THAT(faults_of(config),
+              ElementsAre("adapter.layers| adapter.layers is for a list of names in "
+                          "adapter.targets, as in PEFT, and adapter.targets is \"all-linear\": "
+                          "give a list such as [\"q_proj\", \"v_proj\"], or write the layers into "
+                          "the pattern"));
+  config.adapter.targets = {.names = {"q_proj"}};
+  config.adapter.rank_pattern = {"q_proj=2", "v_proj=0", "=3"};
+  config.adapter.alpha_pattern = {"q_proj=0.5", "v_proj"};
+  EXPECT_THAT(faults_of(config),
+              ElementsAre("adapter.rank_pattern| adapter.rank_pattern: \"v_proj=0\" is no "
+                          "PATTERN=NUMBER with a whole number above 0, for example \"q_proj=16\"",
+                          "adapter.rank_pattern| adapter.rank_pattern: \"=3\" is no "
+                          "PATTERN=NUMBER with a whole number above 0, for example \"q_proj=16\"",
+                          "adapter.alpha_pattern| adapter.alpha_pattern: \"v_proj\" is no "
+                          "PATTERN=NUMBER with a number above 0, for example \"q_proj=16\""));
+  config.adapter = {.kind = AdapterKind::Lora};
+  config.model.init = Init::Random;
+  config.model.trainable = {"lm_head.weight"};
+  EXPECT_THAT(faults_of(config),
+              testing::Contains(HasSubstr("an adapter is trained beside given weights")));
+  EXPECT_THAT(faults_of(config), testing::Contains(HasSubstr("adapter.modules_to_save, in place")));
+  config.model = complete().model;
+  config.adapter = {.kind = AdapterKind::Lora, .targets = {}};
+  EXPECT_THAT(faults_of(config), ElementsAre(HasSubstr("adapter.targets is empty")));
 }
 
 }  // namespace

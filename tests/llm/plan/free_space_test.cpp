@@ -46,15 +46,27 @@ TEST(FreeSpace, OfARunIsThatOfAllItsCheckpoints) {
 }
 
 TEST(Memory, OfARankIsItsPartOfTheState) {
+  constexpr PlannedParameters kAll = {.all = 1000, .trained = 1000};
   config::RunConfig config;
-  EXPECT_EQ(least_rank_bytes(1000, 1, config), 16'000);  // master, two moments, gradient
-  EXPECT_EQ(least_rank_bytes(1000, 4, config), 4'000);
+  EXPECT_EQ(least_rank_bytes(kAll, 1, config), 16'000);  // master, two moments, gradient
+  EXPECT_EQ(least_rank_bytes(kAll, 4, config), 4'000);
   config.precision.param_dtype = config::ParamDtype::BFloat16;
-  EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
+  EXPECT_EQ(least_rank_bytes(kAll, 1, config), 18'000);
   config.precision.master = config::MasterFormat::Split;
-  EXPECT_EQ(least_rank_bytes(1000, 1, config), 16'000);
+  EXPECT_EQ(least_rank_bytes(kAll, 1, config), 16'000);
   config.precision.param_dtype = config::ParamDtype::Float16;  // has no halves
-  EXPECT_EQ(least_rank_bytes(1000, 1, config), 18'000);
+  EXPECT_EQ(least_rank_bytes(kAll, 1, config), 18'000);
+}
+
+TEST(Memory, OfFrozenParametersIsWhatTravels) {
+  constexpr PlannedParameters kPart = {.all = 1000, .trained = 100};
+  config::RunConfig config;
+  EXPECT_EQ(least_rank_bytes(kPart, 1, config), 100 * 16 + 900 * 4);
+  config.precision.param_dtype = config::ParamDtype::BFloat16;
+  EXPECT_EQ(least_rank_bytes(kPart, 1, config), 100 * 18 + 900 * 2);
+  EXPECT_EQ(least_rank_bytes(kPart, 4, config), 25 * 18 + 225 * 2);
+  config.memory.offload.parameter_folder = "/disk";
+  EXPECT_EQ(least_rank_bytes(kPart, 1, config), 100 * 16);
 }
 
 TEST(Memory, ThatIsNotThereIsRefusedWithNumbers) {

@@ -142,6 +142,19 @@ TEST(Kernels, OfTheLossRunOncePerChunk) {
   }
 }
 
+TEST(Kernels, OfTheLossOverAFrozenHeadHaveNoProductTowardsIt) {
+  const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
+  const at::Tensor hidden = at::empty({1024, 32}, on_meta).requires_grad_();
+  const at::Tensor weight = at::empty({1000, 32}, on_meta);
+  const at::Tensor targets = at::zeros({1024}, on_meta.dtype(at::kLong));
+  for (const std::int64_t tokens : {1024, 256}) {
+    const auto found = kernels_in(
+        [&] { sherd::ops::linear_cross_entropy(hidden, weight, targets, tokens).backward(); });
+    EXPECT_TRUE(found.contains(Kernel::ProductTowardsInput)) << tokens;
+    EXPECT_FALSE(found.contains(Kernel::ProductTowardsWeight)) << tokens;
+  }
+}
+
 TEST(Kernels, OfALinearLayerWithABiasSumItsGradient) {
   const auto on_meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
   const at::Tensor input = at::empty({100, 32}, on_meta).requires_grad_();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -14,6 +15,7 @@
 #include "llm/plan/meta_meter.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/load_model.h"
+#include "llm/setup/trainable_parameters.h"
 #include "ops/as_on_gpus.h"
 #include "ops/attention.h"
 #include "ops/cpu/isa.h"
@@ -30,8 +32,8 @@ namespace {
 
 // Of forward and backward of a real step, LibTorch's tensors alone: the engine's buffers are not.
 std::int64_t real_peak(const PlannedRun& run) {
-  auto model =
-      setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()), run.sharding, 1);
+  auto model = setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()),
+                                     run.sharding, 1, run.prepare);
   std::int64_t peak = 0;
   for (int step = 0; step < 2; ++step) {  // what is made once is there in the second
     const sherd::test::AllocatedBytes bytes;
@@ -76,6 +78,28 @@ TEST_P(PlanOf, AStepIsWhatItTakes) {
       EXPECT_NEAR(planned / real, 1, 0.02)
           << (narrow ? "bf16" : "fp32") << (checkpointed ? ", checkpointed" : "");
     }
+  }
+}
+
+// Of the last layer alone: no other has a backward, and none keeps what that would need.
+TEST_P(PlanOf, AStepOfAPartIsWhatItTakes) {
+  const auto real_and_planned = [&](bool checkpointed) {
+    PlannedRun run = planned_run(GetParam(), 1, sherd::Strategy::FullShard);
+    run.sharding.units = sherd::unit_policy::every_unit({.checkpoint_activations = checkpointed});
+    const MemoryPlan whole = plan_memory(run);
+    run.prepare = [](model::CausalLm& module) { setup::freeze_all_but(*module, {R"(.*\.2\..*)"}); };
+    const MemoryPlan plan = plan_memory(run);
+    const auto activations = [](const PhasePlan& of) {
+      return static_cast<double>(of.total_bytes - bytes_of_engine(of));
+    };
+    EXPECT_LT(activations(phase(plan, "forward")), activations(phase(whole, "forward")));
+    return std::pair(
+        static_cast<double>(real_peak(run)),
+        std::max(activations(phase(plan, "forward")), activations(phase(plan, "backward"))));
+  };
+  for (const bool checkpointed : {false, true}) {
+    const auto [real, planned] = real_and_planned(checkpointed);
+    EXPECT_NEAR(planned / real, 1, 0.05) << (checkpointed ? "checkpointed" : "");
   }
 }
 

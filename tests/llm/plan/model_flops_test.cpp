@@ -11,6 +11,7 @@
 #include "llm/bench/step_products.h"
 #include "llm/plan/kernels.h"
 #include "llm/setup/load_model.h"
+#include "llm/setup/trainable_parameters.h"
 
 namespace llm::plan {
 namespace {
@@ -31,6 +32,19 @@ TEST(ModelFlops, AreSixForAWeightAndToken) {
   EXPECT_EQ(flops.a_pair, 12.0 * 5 * 64);  // layers and width: PaLM's 12·L·H·Q
   EXPECT_EQ(flops.of(10, 2, 55),
             10 * flops.a_token + 2 * flops.a_supervised_token + 55 * flops.a_pair);
+}
+
+TEST(ModelFlops, OfAFrozenWeightAreThoseTowardsItsInput) {
+  setup::ModelShape shape = setup::model_shape(kLlama);
+  setup::freeze_all_but(*shape.shapes, {"model.layers.4.*"});
+  const ModelFlops flops = flops_of(shape);
+  constexpr double kQuery = 64.0 * 64, kLayer = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172;
+  // Four layers forward alone; of the last one's first weight nobody wants the input's gradient.
+  EXPECT_EQ(flops.a_token, 2 * (4 * kLayer + 3 * kLayer - kQuery));
+  EXPECT_EQ(flops.a_supervised_token, 4.0 * 64 * 512);  // a frozen head
+  EXPECT_EQ(flops.a_pair, 4.0 * 64 * (5 + 2));
+  setup::freeze_all_but(*shape.shapes, {"model.layers.0.input_layernorm.weight"});
+  EXPECT_EQ(flops_of(shape).a_pair, 4.0 * 64 * (5 + 2 * 4));
 }
 
 TEST(ModelFlops, AreWhatABenchCounts) {

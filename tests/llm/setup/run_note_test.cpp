@@ -32,6 +32,7 @@ TEST(RunNote, SurvivesItsText) {
   note.overwritten_by = "Slurm job 7";
   note.skipped_steps = 3;
   note.chat_template = "{{ messages }}\n";
+  note.base = {std::string(64, 'c'), {{"model.safetensors", 12, 1'700'000'000'123'456'789}}};
   const RunNote read = note_from_text(to_text(note), "folder");
   EXPECT_EQ(read.step, 7);
   EXPECT_EQ(read.total_steps, 40);
@@ -47,6 +48,21 @@ TEST(RunNote, SurvivesItsText) {
   EXPECT_EQ(read.overwritten_by, "Slurm job 7");
   EXPECT_EQ(read.skipped_steps, 3);
   EXPECT_EQ(read.chat_template, note.chat_template);
+  EXPECT_EQ(read.base, note.base);
+}
+
+TEST(RunNote, OfAnotherBaseIsAnotherRun) {
+  RunNote then = note_of({}), now = then;
+  then.base.sha256 = std::string(64, 'c');
+  check_same_run(then, now, "runs/a");  // one of the two is not known
+  now.base.sha256 = then.base.sha256;
+  now.base.files = {{"other-name.safetensors", 1, 2}};
+  now.model = "/elsewhere";
+  check_same_run(then, now, "runs/a");
+  now.base.sha256 = std::string(64, 'd');
+  expect_error([&] { check_same_run(then, now, "runs/a"); }, ExitCode::Usage,
+               {"'runs/a' belongs to a run with another base", "the base '/elsewhere'",
+                "was cccccccccccc… and is now dddddddddddd…", "give a folder that has them"});
 }
 
 std::string numbers(const RunNote& then, const RunNote& now) {

@@ -153,6 +153,27 @@ TEST(ActivationCheckpoint, CostsNoGatherMore) {
   });
 }
 
+// They are neither computed nor gathered again, and not gathered ahead either.
+TEST(ActivationCheckpoint, OfFrozenUnitsBelowTheTrainedOnesHasNoBackward) {
+  run_ranks(2, [](World world) {
+    for (const bool again : {false, true}) {
+      Net net = make_net();
+      for (const auto& item : net->named_parameters()) {
+        item.value().requires_grad_(item.key().starts_with("block2.") || item.key() == "head.bias");
+      }
+      auto model =
+          fully_shard(net, Mesh::shard(world), {.units = again ? checkpointed() : UnitPolicy()});
+      for (int step = 0; step < 3; ++step) {
+        const auto before = model.counts();
+        model(make_example(step).x).sum().backward();
+        constexpr int kRootSegments = 2, kFrozenBlocks = 2;
+        EXPECT_EQ(model.counts().gathers - before.gathers, kRootSegments + kFrozenBlocks + 2);
+        EXPECT_EQ(model.counts().reductions - before.reductions, 1 + 1);
+      }
+    }
+  });
+}
+
 template <class Build, class Input>
 void expect_same_gradients(const Build& build, const Input& input, int64_t* gathers = nullptr) {
   run_ranks(2, [&](World world) {
