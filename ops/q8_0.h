@@ -40,6 +40,11 @@ inline constexpr int64_t kBlockBytes = 34;
                                  : parameter.sizes().vec();
 }
 
+/// How many numbers a parameter holds, quantized or not.
+[[nodiscard]] inline int64_t numbers_in(const at::Tensor& parameter) {
+  return is_quantized(parameter) ? parameter.size(0) * columns_of(parameter) : parameter.numel();
+}
+
 /// Rounds 32 × `blocks` finite numbers, to the bits of llama.cpp's quantize_row_q8_0_ref.
 void quantize(const float* numbers, int64_t blocks, uint8_t* out);
 /// Returns a matrix [rows, columns] on the CPU, whose rows fit(), as uint8 [rows, row bytes].

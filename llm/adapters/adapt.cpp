@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "llm/model/adapter_names.h"
+#include "ops/q8_0.h"
 
 namespace llm::adapters {
 
@@ -51,7 +52,7 @@ std::string adapter_line(const torch::nn::Module& model, const config::AdapterSe
   const std::set<std::string> of_adapter = adapter_parameters(model, adapter);
   std::int64_t all = 0, trained = 0;
   for (const auto& parameter : model.named_parameters()) {
-    all += parameter.value().numel();
+    all += sherd::ops::q8_0::numbers_in(parameter.value());
     trained += of_adapter.contains(parameter.key()) ? parameter.value().numel() : 0;
   }
   const std::string whole =

@@ -133,7 +133,9 @@ ExportSource::ExportSource(const ExportOptions& options)
   }
   shapes = sherd::on_meta([&] {
     auto module = io::build_model(config);
-    setup::prepare_run_module(module, run);
+    config::RunConfig in_full = run;  // a base in 8 bits is exported from its folder's numbers
+    in_full.model.quantize = config::Quantize::None;
+    setup::prepare_run_module(module, in_full);
     return module;
   });
   find_adapter(run, options);

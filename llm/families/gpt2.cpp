@@ -18,6 +18,7 @@
 #include "llm/model/parts.h"
 #include "ops/bias_gelu.h"
 #include "ops/linear.h"
+#include "ops/q8_0.h"
 #include "sherd/lora.h"
 
 namespace llm::families {
@@ -82,7 +83,9 @@ class Conv1DImpl : public torch::nn::Module, public sherd::LoraModule {
   }
 
   [[nodiscard]] int64_t in_features() const override { return weight.size(0); }
-  [[nodiscard]] int64_t out_features() const override { return weight.size(1); }
+  [[nodiscard]] int64_t out_features() const override {
+    return sherd::ops::q8_0::columns_of(weight);
+  }
 
   at::Tensor weight;
   at::Tensor bias;

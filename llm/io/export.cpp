@@ -14,7 +14,6 @@
 #include "files/output.h"
 #include "llm/io/hf_config.h"
 #include "llm/model/adapter_names.h"
-#include "ops/q8_0.h"
 #include "sherd/error.h"
 
 namespace llm::io {
@@ -102,7 +101,7 @@ std::vector<sherd::SafetensorsSpec> export_specs(const model::CausalLmImpl& mode
     if (model::is_of_adapter(parameter.key())) {
       continue;
     }
-    specs.push_back({parameter.key(), dtype, sherd::ops::q8_0::number_sizes(parameter.value())});
+    specs.push_back({parameter.key(), dtype, parameter.value().sizes().vec()});
   }
   return specs;
 }

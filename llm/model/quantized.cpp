@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include "llm/model/adapter_names.h"
 #include "llm/model/decoder.h"
 #include "ops/q8_0.h"
 #include "sherd/error.h"
@@ -15,10 +16,6 @@ namespace {
 
 namespace q8_0 = sherd::ops::q8_0;
 
-bool is_of_an_adapter(const std::string& name) {
-  return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
-}
-
 // By qualified name: what linear maps of layers multiply with.
 std::map<std::string, at::Tensor> layer_matrices(const CausalLmImpl& model) {
   std::map<std::string, at::Tensor> matrices;
@@ -27,7 +24,7 @@ std::map<std::string, at::Tensor> layer_matrices(const CausalLmImpl& model) {
       continue;
     }
     for (const auto& parameter : module.value()->named_parameters()) {
-      if (parameter.value().dim() == 2 && !is_of_an_adapter(parameter.key())) {
+      if (parameter.value().dim() == 2 && !is_of_adapter(parameter.key())) {
         matrices.emplace(module.key() + "." + parameter.key(), parameter.value());
       }
     }
@@ -56,14 +53,15 @@ at::Tensor blocks_of(const at::Tensor& weight) {
 
 void quantize_q8_0(CausalLmImpl& model) {
   const at::NoGradGuard no_grad;
-  const auto matrices = layer_matrices(model);
+  auto matrices = layer_matrices(model);
+  std::erase_if(matrices, [](const auto& item) {
+    return q8_0::is_quantized(item.second) || !q8_0::fits(item.second.size(1));
+  });
   for (const auto& [name, weight] : matrices) {
     require_frozen(name, weight);
   }
   for (auto [name, weight] : matrices) {
-    if (!q8_0::is_quantized(weight) && q8_0::fits(weight.size(1))) {
-      weight.set_data(blocks_of(weight));  // the module's members hold this very tensor
-    }
+    weight.set_data(blocks_of(weight));  // the module's members hold this very tensor
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "llm/model/decoder.h"
+#include "ops/q8_0.h"
 
 namespace llm::plan {
 
@@ -105,8 +106,8 @@ ModelFlops model_flops(const model::CausalLmImpl& model, const model::DecoderCon
   const BackwardReach reach(model);
   double of_weights = 0;
   for (const auto& [name, weight] : named_linear_weights(model)) {
-    of_weights +=
-        static_cast<double>(weight.numel()) * products_of(weight, reach.comes_before(name));
+    of_weights += static_cast<double>(sherd::ops::q8_0::numbers_in(weight)) *
+                  products_of(weight, reach.comes_before(name));
   }
   const double attention =
       static_cast<double>(config.layers) + 2 * layers_with_backward(model, reach);

@@ -10,6 +10,7 @@
 #include "llm/plan/meta_run.h"
 #include "llm/plan/moved_bytes.h"
 #include "llm/plan/operator_watch.h"
+#include "ops/q8_0.h"
 
 namespace llm::plan {
 
@@ -124,7 +125,7 @@ class TimedCollectives final : public sherd::CollectiveObserver {
 double elements_of(const model::CausalLm& module) {
   double elements = 0;
   for (const at::Tensor& parameter : module->parameters()) {
-    elements += static_cast<double>(parameter.numel());
+    elements += static_cast<double>(sherd::ops::q8_0::numbers_in(parameter));
   }
   return elements;
 }

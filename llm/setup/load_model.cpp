@@ -15,6 +15,7 @@
 #include "llm/setup/model_identity.h"
 #include "llm/setup/options_of_config.h"
 #include "ops/linear_cross_entropy.h"
+#include "ops/q8_0.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/init.h"
@@ -86,7 +87,7 @@ ModelShape model_shape(const std::string& folder, const io::IgnoredFields& ignor
   auto shapes = prepared_module(config, prepare);
   std::int64_t parameters = 0, trained = 0;
   for (const at::Tensor& parameter : shapes->parameters()) {
-    parameters += parameter.numel();
+    parameters += sherd::ops::q8_0::numbers_in(parameter);
     trained += parameter.requires_grad() ? parameter.numel() : 0;
   }
   return {std::move(config), std::move(shapes), parameters, trained};

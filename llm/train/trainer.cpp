@@ -13,6 +13,7 @@
 #include "llm/export/export_run.h"
 #include "llm/inputs/data_options.h"
 #include "llm/inputs/data_preview.h"
+#include "llm/model/quantized.h"
 #include "llm/plan/disk_rate.h"
 #include "llm/plan/free_space.h"
 #include "llm/plan/run_plan.h"
@@ -211,6 +212,11 @@ void decide_start(Run& run) {
 void tell_model(Run& run) {
   const config::RunConfig& config = run.config();
   const track::Say& say = run.say_now;
+  if (config.model.quantize != config::Quantize::None) {
+    if (const std::string line = model::unquantized_line(*run.inputs.model.shapes); !line.empty()) {
+      say(line);
+    }
+  }
   if (run.world.size() > 1) {
     say("exchange between ranks: " + run.world.transport());
     if (setup::gpu_of(run.world) != nullptr) {

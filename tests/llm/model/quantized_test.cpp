@@ -17,6 +17,7 @@
 #include "ops/q8_0.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "sherd/state_dict.h"
 #include "tests/llm/model/test_batch.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
@@ -112,12 +113,12 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantizedModels,
                          testing::Values(quantized_llama(), fused_llama(),
                                          with_heads_of_their_own("bloom"),
                                          with_heads_of_their_own("gpt2")),
-                         [](const auto& info) { return info.param.family; });
+                         [](const auto& one) { return one.param.family; });
 
 TEST_P(QuantizedModels, ComputeWhatTheirNumbersDo) {
   const TokenBatch batch = make_batch({17, 5, 11}, kVocabulary);
-  const CausalLm quantized = build_quantized(GetParam()), plain = build_dequantized(GetParam());
-  const auto loss_of = [&](const CausalLm& model) {
+  CausalLm quantized = build_quantized(GetParam()), plain = build_dequantized(GetParam());
+  const auto loss_of = [&](CausalLm& model) {
     at::Tensor loss = model->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
     loss.backward();
     return loss.item<double>();
@@ -213,7 +214,7 @@ TEST(QuantizedModel, HoldsAndGathersAboutHalfOfBf16) {
 }
 
 TEST(QuantizedModel, KeepsWhatIsNoMapOfALayerAndWhatDoesNotFit) {
-  const CausalLm model = build_frozen(quantized_llama());
+  CausalLm model = build_frozen(quantized_llama());
   quantize_q8_0(*model);
   std::vector<std::string> names;
   for (const auto& parameter : model->named_parameters()) {
@@ -234,7 +235,7 @@ TEST(QuantizedModel, KeepsWhatIsNoMapOfALayerAndWhatDoesNotFit) {
 }
 
 TEST(QuantizedModel, RefusesAWeightThatIsToBeTrained) {
-  const CausalLm model = build_frozen(quantized_llama());
+  CausalLm model = build_frozen(quantized_llama());
   model->named_parameters()["model.layers.1.mlp.up_proj.weight"].requires_grad_(true);
   sherd::test::expect_error(
       [&] { quantize_q8_0(*model); }, sherd::ExitCode::Usage,

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "llm/eval/generation.h"
+#include "llm/model/quantized.h"
 #include "llm/plan/memory_table.h"
 #include "llm/plan/meta_meter.h"
 #include "llm/setup/batch_tensors.h"
@@ -101,6 +102,35 @@ TEST_P(PlanOf, AStepOfAPartIsWhatItTakes) {
     const auto [real, planned] = real_and_planned(checkpointed);
     EXPECT_NEAR(planned / real, 1, 0.05) << (checkpointed ? "checkpointed" : "");
   }
+}
+
+// Norms are trained; rows of 136 and 300 numbers do not fit, those of a wider model do.
+TEST_P(PlanOf, AStepOnABaseIn8BitsIsWhatItTakes) {
+  PlannedRun run = planned_run(GetParam(), 1, sherd::Strategy::FullShard);
+  run.model.shape.hidden_size = 160;
+  run.model.shape.feed_forward_size = 640;
+  run.model.shape.head_size = 80;
+  run.sharding.precision.param_dtype = at::kBFloat16;
+  run.prepare = [](model::CausalLm& module) { setup::freeze_all_but(*module, {R"(.*norm.*)"}); };
+  const auto travelling = [](const MemoryPlan& of) {
+    return phase(of, "forward").items.at("travelling shards");
+  };
+  const MemoryPlan in_bf16 = plan_memory(run);
+  run.prepare = [freeze = run.prepare](model::CausalLm& module) {
+    freeze(module);
+    model::quantize_q8_0(*module);
+  };
+  const MemoryPlan plan = plan_memory(run);
+  const auto activations = [](const PhasePlan& of) {
+    return static_cast<double>(of.total_bytes - bytes_of_engine(of));
+  };
+  const double planned =
+      std::max(activations(phase(plan, "forward")), activations(phase(plan, "backward")));
+  EXPECT_NEAR(planned / static_cast<double>(real_peak(run)), 1, 0.05);
+  auto model = setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()),
+                                     run.sharding, 1, run.prepare);
+  EXPECT_EQ(travelling(plan), model.memory().bytes(sherd::MemoryKind::TravellingShard));
+  EXPECT_LT(travelling(plan), travelling(in_bf16));
 }
 
 // Its loss, then answers where they are planned: kSupervised tokens each, none of which ends one.
