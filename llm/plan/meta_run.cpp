@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include "llm/model/dropout_keys.h"
 #include "sherd/init.h"
 
 namespace llm::plan {
@@ -75,7 +76,10 @@ at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& bat
   const at::Tensor ids = at::zeros({documents.tokens()}, at::kLong);
   return model.run(
       [&, labels = labels_of(batch, documents)](model::CausalLmImpl& lm, const at::Tensor& ids_T) {
-        return lm.loss_sum(ids_T, labels, documents);
+        // Masks are drawn in training alone.
+        const bool drops = at::GradMode::is_enabled() && model::has_dropout(lm);
+        return lm.loss_sum(ids_T, labels, documents,
+                           drops ? at::zeros({documents.tokens()}, at::kLong) : at::Tensor());
       },
       ids);
 }

@@ -16,8 +16,8 @@ namespace sherd::ops {
 namespace {
 
 // Two rows and large weights: what is as large as a weight is its gradient.
-constexpr int64_t kRows = 2, kInputs = 300, kOutputs = 500;
-constexpr int64_t kWeightBytes = kInputs * kOutputs * 4;
+constexpr int64_t kRows = 2, kWeightInputs = 300, kWeightOutputs = 500;
+constexpr int64_t kWeightBytes = kWeightInputs * kWeightOutputs * 4;
 
 struct Step {
   const char* name;
@@ -50,7 +50,8 @@ const std::vector<Step>& steps() {
 
 // The most bytes that a step takes.
 int64_t peak_of(const Step& step, bool frozen) {
-  const Tensors leaves = random_leaves({{kRows, kInputs}, {kOutputs, kInputs}}, at::kFloat);
+  const Tensors leaves =
+      random_leaves({{kRows, kWeightInputs}, {kWeightOutputs, kWeightInputs}}, at::kFloat);
   leaves[1].requires_grad_(!frozen);
   const test::AllocatedBytes bytes;
   step.forward(leaves[0], leaves[1]).backward();
@@ -69,15 +70,15 @@ TEST(FrozenWeights, HaveNoGradientComputed) {
 // What an output keeps alive beside itself.
 int64_t kept_by(bool frozen,
                 const std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>& of) {
-  const at::Tensor source = at::randn({64, kInputs}).requires_grad_();
-  const at::Tensor weight = at::randn({8, kInputs}).requires_grad_(!frozen);
+  const at::Tensor source = at::randn({64, kWeightInputs}).requires_grad_();
+  const at::Tensor weight = at::randn({8, kWeightInputs}).requires_grad_(!frozen);
   const test::AllocatedBytes bytes;
   const at::Tensor output = of(source * 2, weight);
   return bytes.held() - static_cast<int64_t>(output.nbytes());
 }
 
 TEST(FrozenWeights, LeaveTheirInputToWhoMadeIt) {
-  constexpr int64_t kInputBytes = 64 * kInputs * 4;
+  constexpr int64_t kInputBytes = 64 * kWeightInputs * 4;
   const auto plain = [](const at::Tensor& x, const at::Tensor& w) { return ops::linear(x, w); };
   const auto after_norm = [](const at::Tensor& x, const at::Tensor& w) {
     return linear_after_norm(x, w);

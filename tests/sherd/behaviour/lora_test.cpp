@@ -109,7 +109,7 @@ TEST(Lora, GivesEachModuleTheShapeThatIsChosen) {
 }
 
 TEST(Lora, StartsWithABoundedAAndWithTheBasesBits) {
-  const AdaptableNet base = seeded(5, [] { return AdaptableNet(); });
+  AdaptableNet base = seeded(5, [] { return AdaptableNet(); });
   AdaptableNet net = seeded(5, [] { return AdaptableNet(); });
   lora(*net, {.shape = {.rank = 64, .alpha = 6, .dropout = 0.5}});
   const double most = net->a->up->lora()->A.abs().max().item<double>();
@@ -220,7 +220,7 @@ TEST(Lora, OfAModelOnMetaHasTheSameBitsOnAnyRanks) {
 }
 
 // Bytes of reductions and gathers of a step.
-class Bytes final : public CollectiveObserver {
+class ReductionBytes final : public CollectiveObserver {
  public:
   void started(const Collective& collective) override {
     bytes[collective.operation] += collective.bytes;
@@ -238,7 +238,7 @@ void train_step(Model& model, AdamW& optimizer, int64_t number) {
 int64_t reduced_bytes(bool adapted) {
   int64_t bytes = 0;
   run_ranks(2, [&](World world) {
-    auto observer = std::make_shared<Bytes>();
+    auto observer = std::make_shared<ReductionBytes>();
     world.set_observer(observer);
     auto model = fully_shard(adapted ? adapted_net() : seeded(11, [] { return AdaptableNet(); }),
                              Mesh::shard(world));
@@ -286,7 +286,7 @@ TEST(Lora, LeavesTheBasesBitsAlone) {
     return masters_of(model);
   }();
   for (const int ranks : {1, 2, 3}) {
-    run_ranks(ranks, [&](const World& world) {
+    run_ranks(ranks, [&](World world) {
       auto model = fully_shard(adapted_net(), Mesh::shard(world));
       AdamW optimizer(model, {.lr = 1e-2, .weight_decay = 0.1});
       for (int64_t step = 0; step < 50; ++step) {
