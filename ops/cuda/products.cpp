@@ -37,8 +37,8 @@ void head_logits(at::Tensor& logits, const at::Tensor& hidden, const at::Tensor&
 }
 
 void dequantize(at::Tensor& out, const at::Tensor& blocks) {
-  if (!has_kernels(out)) {
-    note_plain_use("dequantize", std::string("the matrix is ") + c10::toString(out.scalar_type()));
+  if (!are_packed({out})) {
+    note_plain_use("dequantize", reason_of(out, out.size(1)));
     plain_backend().dequantize(out, blocks);
     return;
   }

@@ -8,11 +8,11 @@ namespace {
 
 using testing::HasSubstr;
 
+const Arguments kQuantizedLora = {"--adapter.kind", "lora", "--adapter.rank",         "4",
+                                  "--optim.lr",     "1e-2", "--optim.clip_grad_norm", "none"};
+
 Arguments quantized_run(const fs::path& output, const std::string& steps = "6") {
-  return train(output, steps) +
-         Arguments{"--model.quantize",       "q8_0", "--adapter.kind", "lora",
-                   "--adapter.rank",         "4",    "--optim.lr",     "1e-2",
-                   "--optim.clip_grad_norm", "none"};
+  return train(output, steps) + kQuantizedLora + Arguments{"--model.quantize", "q8_0"};
 }
 
 TEST(QuantizedBase, LearnsTheSameOnAnyNumberOfRanks) {
@@ -32,19 +32,45 @@ TEST(QuantizedBase, LearnsTheSameOnAnyNumberOfRanks) {
   EXPECT_EQ(losses(3, "4"), three);
 }
 
+// On one rank, and resumed on two.
 TEST(QuantizedBase, GoesOnFromItsCheckpointAndStaysQuantized) {
   const TempFolder folder;
-  const fs::path whole = folder.path() / "whole", first = folder.path() / "first",
-                 other = folder.path() / "other";
-  const Arguments saves = {"--checkpoint.every", "2 steps", "--checkpoint.keep", "9"};
-  expect_code(0, quantized_run(whole) + saves);
-  expect_code(0, quantized_run(other) +
+  const fs::path whole = folder.path() / "whole", other = folder.path() / "other";
+  const Arguments micro_batch = {"--train.micro_batch", "6"};
+  expect_code(0, quantized_run(whole) + micro_batch +
+                     Arguments{"--checkpoint.every", "2 steps", "--checkpoint.keep", "9"});
+  expect_code(0, on_ranks(2, quantized_run(other)) + micro_batch +
                      Arguments{"--checkpoint.resume", whole / "checkpoints/step-00000004"});
   const auto all = column(whole, "loss");
   EXPECT_EQ(column(other, "loss", 5), std::vector<double>(all.begin() + 4, all.end()));
-  EXPECT_THAT(
-      expect_code(64, quantized_run(whole, "8") + Arguments{"--model.quantize", "none"}).err,
-      HasSubstr("model.quantize was \"q8_0\" and is now \"none\""));
+  EXPECT_THAT(expect_code(64, train(whole, "8") + kQuantizedLora + micro_batch).err,
+              HasSubstr("model.quantize was \"q8_0\" and is now \"none\""));
+}
+
+double loss_on_questions(const fs::path& model) {
+  const Ended ended =
+      expect_code(0, {"eval", model, "--data", kQuestions, "--loss-only", "--json"});
+  return nlohmann::json::parse(ended.out).at("loss").get<double>();
+}
+
+// The run is evaluated on its base in 8 bits; the merged model has the folder's weights, which no
+// rounding to 8 bits has touched.
+TEST(QuantizedBase, IsEvaluatedGeneratesAndIsMerged) {
+  const TempFolder folder;
+  const fs::path output = folder.path() / "run", merged = folder.path() / "merged",
+                 plain = folder.path() / "plain", file = folder.path() / "merged.gguf";
+  expect_code(0, quantized_run(output));
+  const double run = loss_on_questions(output);
+  EXPECT_LT(run, 0.9 * loss_on_questions(kModel));
+  EXPECT_EQ(
+      expect_code(0, {"generate", output, "--prompt", "Tom and", "--max-new-tokens", "8"}).out,
+      expect_code(0, {"generate", output, "--prompt", "Tom and", "--max-new-tokens", "8"}).out);
+  expect_code(0, {"export", output, "--merged", "--out", merged});
+  const double of_merged = loss_on_questions(merged);
+  EXPECT_NE(of_merged, run);
+  EXPECT_NEAR(of_merged, run, 5e-3 * run);
+  expect_code(0, {"export", output, "--merged", "--gguf", file, "--dtype", "q8_0"});
+  EXPECT_GT(fs::file_size(file), fs::file_size(merged / "model.safetensors") / 5);
 }
 
 TEST(QuantizedBase, IsNotTrained) {

@@ -39,11 +39,11 @@ struct NormBackwardRows {
   float offset = 0;      ///< as NormRows
 };
 
-/// Rows of Q8_0 blocks (ops/q8_0.h): 34 bytes for 32 numbers. No more than 2³² blocks.
+/// Rows of Q8_0 blocks (ops/q8_0.h): 34 bytes for 32 numbers. No more than 2³² packs.
 template <class T>
 struct QuantizedRows {
   const std::uint8_t* blocks = nullptr;
-  T* out = nullptr;  ///< dense
+  T* out = nullptr;  ///< dense, at a multiple of 16 bytes
   std::int64_t rows = 0;
   std::int64_t width = 0;   ///< numbers of a row
   std::int64_t stride = 0;  ///< bytes from row to row

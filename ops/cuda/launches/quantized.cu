@@ -9,7 +9,8 @@ void launch_dequantize(Dtype dtype, StreamHandle stream, const QuantizedRows<voi
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
     const QuantizedRows<T> typed{of.blocks, static_cast<T*>(of.out), of.rows, of.width, of.stride};
-    gpu::launch<kThreads>("dequantize", stream_of(stream), blocks_for(of.rows * of.width),
+    gpu::launch<kThreads>("dequantize", stream_of(stream),
+                          blocks_for(of.rows * of.width / pack_count(dtype)),
                           &dequantize<T, kThreads>, typed);
   });
 }

@@ -22,13 +22,13 @@ TYPED_TEST_SUITE(DequantizeOnGpus, DequantizedDtypes);
 TYPED_TEST(DequantizeOnGpus, HasTheReferencesBits) {
   using T = TypeParam;
   constexpr int kThreadsOfABlock = 96;
-  constexpr int64_t kRows = 7, kColumns = 160;
-  const at::Tensor blocks = q8_0::quantized(random<float>({kRows, kColumns}, 1));
+  constexpr int64_t kQuantizedRows = 7, kQuantizedColumns = 160;
+  const at::Tensor blocks = q8_0::quantized(random<float>({kQuantizedRows, kQuantizedColumns}, 1));
   const at::Tensor expected = q8_0::dequantized(blocks, kDtype<T>);
-  for (const auto& [begin, count] : {std::pair<int64_t, int64_t>(0, kColumns), {64, 32}}) {
+  for (const auto& [begin, count] : {std::pair<int64_t, int64_t>(0, kQuantizedColumns), {64, 32}}) {
     const at::Tensor part = blocks.narrow(1, q8_0::row_bytes(begin), q8_0::row_bytes(count));
-    const at::Tensor out = unwritten<T>({kRows, count});
-    const QuantizedRows<T> of{part.const_data_ptr<uint8_t>(), data<T>(out), kRows, count,
+    const at::Tensor out = unwritten<T>({kQuantizedRows, count});
+    const QuantizedRows<T> of{part.const_data_ptr<uint8_t>(), data<T>(out), kQuantizedRows, count,
                               part.stride(0)};
     play(2, kThreadsOfABlock, [of] { dequantize<T, kThreadsOfABlock>(of); }, {out});
     EXPECT_TRUE(at::equal(out, expected.narrow(1, begin, count)));

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/cuda/launches.h"
+#include "ops/q8_0.h"
 #include "tests/emulator/emulator.h"
 #include "tests/ops/cuda/played.h"
 
@@ -146,6 +147,15 @@ TEST(Traffic, OfSums) {
   });
   const int64_t parts = 4 * kParts * kColumns;
   expect_moved(sums, "column_sums", {kManyRows * kColumns, {2, 0}, {parts, parts + 4 * kColumns}});
+}
+
+// The four threads of a block of 32 numbers read its scale each, which one transfer brings.
+TEST(Traffic, OfWeightsIn8Bits) {
+  const at::Tensor blocks = q8_0::quantized(at::ones({kTrafficRows, kTrafficWidth}));
+  at::Tensor numbers = ones({kTrafficRows, kTrafficWidth});
+  const Moved moved =
+      moved_by([&](const Backend& backend) { backend.dequantize(numbers, blocks); });
+  expect_moved(moved, "dequantize", {kTrafficNumel, {1, 2}, {4 * 2 * kTrafficNumel / 32, 0}});
 }
 
 // Tokens of different ids: each warp reads its own id and the one before, and then, with their
