@@ -63,7 +63,7 @@ class PartialTraining : public testing::Test {
   static fs::path run() { return folder_->path() / "run"; }
   static fs::path checkpoint() { return run() / "checkpoints/step-00000050"; }
   static fs::path exported() {
-    const fs::path out = folder_->path() / "hf/stories260k-hf";
+    const fs::path out = folder_->path() / "hf/stories260k";
     if (!fs::exists(out)) {
       fs::create_directories(out.parent_path());
       expect_code(0, {"export", "--checkpoint", run(), "--out", out});

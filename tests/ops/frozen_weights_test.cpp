@@ -16,16 +16,16 @@ namespace sherd::ops {
 namespace {
 
 // Two rows and large weights: what is as large as a weight is its gradient.
-constexpr int64_t kRows = 2, kWeightInputs = 300, kWeightOutputs = 500;
-constexpr int64_t kWeightBytes = kWeightInputs * kWeightOutputs * 4;
+constexpr int64_t kStepRows = 2, kWeightInputs = 300, kWeightOutputs = 500;
+constexpr int64_t kStepWeightBytes = kWeightInputs * kWeightOutputs * 4;
 
-struct Step {
+struct TriedStep {
   const char* name;
   std::function<at::Tensor(const at::Tensor& input, const at::Tensor& weight)> forward;
 };
 
-const std::vector<Step>& steps() {
-  static const std::vector<Step> all = {
+const std::vector<TriedStep>& tried_steps() {
+  static const std::vector<TriedStep> all = {
       {"linear", [](const auto& x, const auto& w) { return ops::linear(x, w).sum(); }},
       {"linear_after_norm",
        [](const auto& x, const auto& w) { return linear_after_norm(x, w).sum(); }},
@@ -38,20 +38,20 @@ const std::vector<Step>& steps() {
       {"geglu_linear", [](const auto& x, const auto& w) { return geglu_linear(x, x, w).sum(); }},
       {"linear_cross_entropy",
        [](const auto& x, const auto& w) {
-         return linear_cross_entropy(x, w, at::randint(9, {kRows}, at::kLong));
+         return linear_cross_entropy(x, w, at::randint(9, {kStepRows}, at::kLong));
        }},
       {"linear_cross_entropy in chunks",
        [](const auto& x, const auto& w) {
-         return linear_cross_entropy(x, w, at::randint(9, {kRows}, at::kLong), 1);
+         return linear_cross_entropy(x, w, at::randint(9, {kStepRows}, at::kLong), 1);
        }},
   };
   return all;
 }
 
 // The most bytes that a step takes.
-int64_t peak_of(const Step& step, bool frozen) {
+int64_t peak_of_step(const TriedStep& step, bool frozen) {
   const Tensors leaves =
-      random_leaves({{kRows, kWeightInputs}, {kWeightOutputs, kWeightInputs}}, at::kFloat);
+      random_leaves({{kStepRows, kWeightInputs}, {kWeightOutputs, kWeightInputs}}, at::kFloat);
   leaves[1].requires_grad_(!frozen);
   const test::AllocatedBytes bytes;
   step.forward(leaves[0], leaves[1]).backward();
@@ -61,9 +61,9 @@ int64_t peak_of(const Step& step, bool frozen) {
 }
 
 TEST(FrozenWeights, HaveNoGradientComputed) {
-  for (const Step& step : steps()) {
-    EXPECT_LT(peak_of(step, /*frozen=*/true), kWeightBytes) << step.name;
-    EXPECT_GE(peak_of(step, /*frozen=*/false), kWeightBytes) << step.name;
+  for (const TriedStep& step : tried_steps()) {
+    EXPECT_LT(peak_of_step(step, /*frozen=*/true), kStepWeightBytes) << step.name;
+    EXPECT_GE(peak_of_step(step, /*frozen=*/false), kStepWeightBytes) << step.name;
   }
 }
 
