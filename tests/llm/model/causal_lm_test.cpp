@@ -17,7 +17,7 @@ namespace {
 TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
   CausalLm model = make_llama(small_llama_config());
   const TokenBatch batch = make_batch({17, 5, 11}, kVocabulary);
-  const auto [ids, labels, documents] = batch;
+  const auto [ids, labels, documents, keys] = batch;
   at::Tensor expected = at::zeros({});
   for (int64_t d = 0; d < documents.count(); ++d) {
     const TokenBatch one = document_of(batch, d);
@@ -43,7 +43,7 @@ TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
 
 TEST(CausalLm, LossDoesNotDependOnItsChunks) {
   CausalLm model = make_llama(small_llama_config());
-  const auto [ids, labels, documents] = make_batch({17, 5, 11, 40}, kVocabulary);
+  const auto [ids, labels, documents, keys] = make_batch({17, 5, 11, 40}, kVocabulary);
   const auto gradient_of = [&, ids = ids, labels = labels, documents = documents](int64_t chunk) {
     model->set_loss_chunk_tokens(chunk);
     model->zero_grad();

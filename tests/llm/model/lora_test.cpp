@@ -127,14 +127,14 @@ TEST(LoraOfALlama, HasTheMergedModelsResultsWhereverTheAdaptersAre) {
 
 TEST(LoraOfALlama, ThatIsFreshOrOffHasTheBasesBits) {
   const auto batch = make_batch({17, 5, 11}, kVocabulary);
-  const CausalLm base = make_llama(small_llama_config());
+  CausalLm base = make_llama(small_llama_config());
   CausalLm fresh = make_llama(small_llama_config());
   sherd::lora(*fresh, {.shape = {.rank = 5, .alpha = 4}});
   CausalLm off = make_llama(small_llama_config());
   add_adapters(off, {.shape = {.rank = 5, .alpha = 4}});
   sherd::enable_lora(*off, false);
   const at::Tensor expected = base->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
-  for (const CausalLm& model : {fresh, off}) {
+  for (CausalLm model : {fresh, off}) {
     EXPECT_TRUE(at::equal(expected, model->loss_sum(batch.ids_T, batch.labels_T, batch.documents)));
   }
 }
