@@ -142,7 +142,7 @@ TEST(PartialCheckpoint, TrainingGoesOnAsIfNothingHadHappened) {
     train(model, optimizer, 2, 3);
     whole.add(model, optimizer);
   });
-  on_partly_trained(3, [&](Model& model, AdamW& optimizer) {
+  on_partly_trained(2, [&](Model& model, AdamW& optimizer) {
     load_checkpoint(model, optimizer, path);
     train(model, optimizer, 2, 3);
     resumed.add(model, optimizer);
