@@ -52,7 +52,7 @@ def base_of(folder: pathlib.Path):
 def golden_of(model, batch, steps: int = 3) -> dict[str, torch.Tensor]:
     """What golden_check --adapter compares with. The adapter is trained by it."""
     ids, mask, labels = batch
-    trained = {name.replace(".default.weight", ".weight").replace(".modules_to_save.default", ""): p
+    trained = {name.replace(".modules_to_save.default", "").replace(".default.weight", ".weight"): p
                for name, p in model.named_parameters() if p.requires_grad}
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=mask).logits

@@ -55,14 +55,16 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoryRecipes,
                            return name;
                          });
 
-// The adapter learns what the model itself learns in stories260k-squad-32.
+// A tenth of the recipe's steps.
 TEST(LoraRecipe, LearnsItsQuestions) {
   const TempFolder folder;
   const fs::path output = folder.path() / "run";
   expect_code(0, {"train", SHERD_TEST_SOURCE_DIR "/recipes/stories260k-squad-32-lora.toml",
-                  "--train.output", output, "--data.cache", "none", "--device.kind", "cpu"});
+                  "--train.output", output, "--data.cache", "none", "--device.kind", "cpu",
+                  "--train.epochs", "4", "--eval.generate", "false", "--eval.at_start", "true"});
   const auto summary = json::parse(read_file(output / "summary.json"));
-  EXPECT_GE(summary.at("em").get<double>(), 90);
+  EXPECT_LE(summary.at("eval_loss").get<double>(),
+            0.5 * summary.at("eval_loss_at_start").get<double>());
   EXPECT_TRUE(fs::exists(output / "export/adapter_model.safetensors"));
 }
 
