@@ -25,7 +25,7 @@ TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
                               model->logits(one.ids_T, one.documents).slice(0, 0, -1),
                               one.labels_T.slice(0, 1), {}, at::Reduction::Sum, kIgnoredLabel);
   }
-  const at::Tensor loss = model->loss_sum(ids, labels, documents);
+  const at::Tensor loss = model->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
   EXPECT_NEAR(loss.item<double>(), expected.item<double>(), 1e-5 * expected.item<double>());
 
   loss.backward();
@@ -47,7 +47,7 @@ TEST(CausalLm, LossDoesNotDependOnItsChunks) {
   const auto gradient_of = [&, ids = ids, labels = labels, documents = documents](int64_t chunk) {
     model->set_loss_chunk_tokens(chunk);
     model->zero_grad();
-    const at::Tensor loss = model->loss_sum(ids, labels, documents);
+    const at::Tensor loss = model->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
     loss.backward();
     return std::pair(loss.item<double>(), model->parameters().front().grad().clone());
   };
