@@ -131,8 +131,14 @@ TEST(Preferences, OfWholeConversationsLearnWhatFollowsTheCommonMessages) {
       folder, R"({"chosen": )" + common + R"("Lily"}], "rejected": )" + common + R"("Tom"}]})",
       encoder);
   const std::vector<Sample> documents = documents_of(found.samples[0]);
-  const auto text_of = [&](const Sample& document) {
-    return encoder.tokenizer().decode(document.ids.subspan(document.prompt().size()), false);
+  const auto text_of = [&](const Sample& document) {  // what is learned
+    std::vector<TokenId> ids;
+    for (std::size_t i = 0; i < document.ids.size(); ++i) {
+      if (document.supervised[i] == 1) {
+        ids.push_back(document.ids[i]);
+      }
+    }
+    return encoder.tokenizer().decode(ids, false);
   };
   EXPECT_EQ(text_of(documents[0]), "Lily</s>");
   EXPECT_EQ(text_of(documents[1]), "Tom</s>");

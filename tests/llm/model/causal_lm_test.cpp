@@ -17,9 +17,8 @@ namespace {
 TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
   CausalLm model = make_llama(small_llama_config());
   const TokenBatch batch = make_batch({17, 5, 11}, kVocabulary);
-  const auto [ids, labels, documents, keys] = batch;
   at::Tensor expected = at::zeros({});
-  for (int64_t d = 0; d < documents.count(); ++d) {
+  for (int64_t d = 0; d < batch.documents.count(); ++d) {
     const TokenBatch one = document_of(batch, d);
     expected = expected + at::cross_entropy_loss(
                               model->logits(one.ids_T, one.documents).slice(0, 0, -1),
@@ -43,8 +42,8 @@ TEST(CausalLm, LossIsTheCrossEntropyOfShiftedLogits) {
 
 TEST(CausalLm, LossDoesNotDependOnItsChunks) {
   CausalLm model = make_llama(small_llama_config());
-  const auto [ids, labels, documents, keys] = make_batch({17, 5, 11, 40}, kVocabulary);
-  const auto gradient_of = [&, ids = ids, labels = labels, documents = documents](int64_t chunk) {
+  const TokenBatch batch = make_batch({17, 5, 11, 40}, kVocabulary);
+  const auto gradient_of = [&](int64_t chunk) {
     model->set_loss_chunk_tokens(chunk);
     model->zero_grad();
     const at::Tensor loss = model->loss_sum(batch.ids_T, batch.labels_T, batch.documents);
