@@ -73,7 +73,7 @@ const std::vector<Row>& rows() {
        "limit, limit_order"},
       {"[[data.eval]]\npath = 'e'\ncolumns = 'q'",
        "run.toml:6: data.eval[0].columns = 'q': must be a table: columns = { prompt = …, "
-       "completion = …, messages = …, text = … }"},
+       "completion = …, messages = …, text = …, chosen = …, rejected = … }"},
       {"data.on_bad_sample = 'drop'",
        "run.toml:4: data.on_bad_sample = 'drop': must be one of \"error\", \"skip\""},
       {"[[data.eval]]\npath = 'e'\ncolumns = { prompt = 'q', completion = 'q' }",
@@ -90,6 +90,7 @@ const std::vector<Row>& rows() {
       {"data.eval = ['e', 3]", "must be a string, strings, or tables [[data.eval]]"},
       {"[telemetry]",
        "run.toml:4: telemetry: unknown section; known sections are model, adapter, data, train, "
+       "preference, "
        "device, optim, schedule, parallel, precision, memory, checkpoint, eval, log"},
       {"lr = 1", "run.toml:4: lr: not in a section; did you mean optim.lr?"},
       {"epoch = 1", "run.toml:4: epoch: not in a section; did you mean train.epochs?"},

@@ -27,29 +27,38 @@ TEST(Print, TheListOfFlags) {
       flags,
       ElementsAre(
           "model.path required", "model.init \"weights\"", "model.ignore_fields []",
-          "data.max_length \"model\"", "data.max_answer_tokens 32", "data.cache \"auto\"",
-          "data.prepare_memory \"1 GiB\"", "data.packing \"none\"", "data.chat_template \"model\"",
-          "data.template_arguments []", "data.date \"2026-01-01\"", "data.supervise \"all\"",
-          "data.on_template_mismatch \"error\"", "data.special_tokens_in_text \"error\"",
-          "data.separator \"auto\"", "data.on_bad_sample \"error\"", "data.max_bad_samples 100",
-          "data.held_out \"none\"", "data.train[0].path required", "data.train[0].format \"auto\"",
+          "model.quantize \"none\"", "model.trainable []", "adapter.kind \"none\"",
+          "adapter.path a fresh adapter, which changes nothing at first", "adapter.rank 8",
+          "adapter.alpha 16.0", "adapter.dropout 0.0", "adapter.targets \"all-linear\"",
+          "adapter.exclude []", "adapter.rank_stabilized false", "adapter.rank_pattern []",
+          "adapter.alpha_pattern []", "adapter.layers []", "adapter.layers_pattern []",
+          "adapter.modules_to_save []", "data.max_length \"model\"", "data.max_answer_tokens 32",
+          "data.cache \"auto\"", "data.prepare_memory \"1 GiB\"", "data.packing \"none\"",
+          "data.chat_template \"model\"", "data.template_arguments []", "data.date \"2026-01-01\"",
+          "data.supervise \"all\"", "data.on_template_mismatch \"error\"",
+          "data.special_tokens_in_text \"error\"", "data.separator \"auto\"",
+          "data.on_bad_sample \"error\"", "data.max_bad_samples 100", "data.held_out \"none\"",
+          "data.train[0].path required", "data.train[0].format \"auto\"",
           "data.train[0].limit \"all\"", "data.train[0].limit_order \"random\"",
           "data.train[0].columns.prompt \"prompt\"",
           "data.train[0].columns.completion \"completion\"",
           "data.train[0].columns.messages \"messages\"", "data.train[0].columns.text \"text\"",
+          "data.train[0].columns.chosen \"chosen\"", "data.train[0].columns.rejected \"rejected\"",
           "data.train[0].weight 1.0", "data.eval[0].path required", "data.eval[0].format \"auto\"",
           "data.eval[0].limit \"all\"", "data.eval[0].limit_order \"random\"",
           "data.eval[0].columns.prompt \"prompt\"",
           "data.eval[0].columns.completion \"completion\"",
           "data.eval[0].columns.messages \"messages\"", "data.eval[0].columns.text \"text\"",
+          "data.eval[0].columns.chosen \"chosen\"", "data.eval[0].columns.rejected \"rejected\"",
           "data.eval[0].held_out false",
-          "train.output runs/ and the name of the file; required without one", "train.epochs 1",
-          "train.max_steps \"epochs\"", "train.global_batch 8", "train.micro_batch 1",
-          "train.seed 0", "train.on_non_finite \"stop\"", "train.max_skipped 10",
-          "train.deterministic false", "device.kind \"auto\"", "device.threads \"auto\"",
-          "device.sync_debug_mode \"default\"", "device.cuda_graphs false",
-          "device.attention \"auto\"", "optim.kind \"adamw\"", "optim.lr 2e-05",
-          "optim.betas [0.9, 0.999]", "optim.eps 1e-08", "optim.weight_decay 0.0",
+          "train.output runs/ and the name of the file; required without one",
+          "train.objective \"supervised\"", "train.epochs 1", "train.max_steps \"epochs\"",
+          "train.global_batch 8", "train.micro_batch 1", "train.seed 0",
+          "train.on_non_finite \"stop\"", "train.max_skipped 10", "train.deterministic false",
+          "preference.loss \"sigmoid\"", "preference.beta 0.1", "preference.label_smoothing 0.0",
+          "device.kind \"auto\"", "device.threads \"auto\"", "device.sync_debug_mode \"default\"",
+          "device.cuda_graphs false", "device.attention \"auto\"", "optim.kind \"adamw\"",
+          "optim.lr 2e-05", "optim.betas [0.9, 0.999]", "optim.eps 1e-08", "optim.weight_decay 0.0",
           "optim.weight_decay_on_norms_and_biases false", "optim.clip_grad_norm 1.0",
           "schedule.kind \"linear\"", "schedule.warmup 0.0", "schedule.min_lr_ratio 0.0",
           "parallel.strategy \"full_shard\"", "parallel.shard_size \"host\"",
@@ -85,7 +94,10 @@ TEST(Print, HelpTellsMeaningKindAndUnit) {
 TEST(Print, TomlHasEveryKeyUnderItsSection) {
   const std::string text = to_toml(RunConfig{});
   EXPECT_THAT(
-      text, HasSubstr("[model]\npath = \"\"\ninit = \"weights\"\nignore_fields = []\n\n[data]\n"));
+      text,
+      HasSubstr(
+          "[model]\npath = \"\"\ninit = \"weights\"\nignore_fields = []\nquantize = \"none\"\n"
+          "trainable = []\n\n[adapter]\nkind = \"none\"\n"));
   EXPECT_THAT(text,
               HasSubstr("cache = \"auto\"\nprepare_memory = \"1 GiB\"\npacking = \"none\"\n"
                         "chat_template = \"model\"\ntemplate_arguments = []\ndate = "
