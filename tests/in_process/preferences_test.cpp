@@ -100,6 +100,40 @@ TEST(Preferences, BeginAtTheLogarithmOf2AndAreLearned) {
   }
 }
 
+// The reference is the same model with the adapter off: nothing is kept of it.
+TEST(Preferences, WithAnAdapterBeginAtTheLogarithmOf2ToTheLastBit) {
+  const TempFolder folder;
+  const Arguments flags = {"--adapter.kind", "lora", "--optim.lr", "5e-3", "--train.epochs", "2"};
+  std::vector<double> losses;
+  for (const int ranks : {1, 2, 3}) {
+    const fs::path output = folder.path() / std::to_string(ranks);
+    const fs::path cache = folder.path() / "cache";
+    const Arguments verb =
+        recipe("train", output, cache) + flags +
+        Arguments{"--train.global_batch", "6", "--train.micro_batch", ranks == 1 ? "3" : "1"};
+    expect_code(0, ranks == 1 ? verb : on_ranks(ranks, verb));
+    const std::vector<json> steps = read_log(output / "log.jsonl");
+    EXPECT_EQ(static_cast<float>(steps[0]["loss"].get<double>()), std::numbers::ln2_v<float>);
+    for (const char* name :
+         {"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"}) {
+      EXPECT_EQ(figure(steps[0], name), 0) << name;
+    }
+    EXPECT_EQ(figure(evaluations_of(output).back(), "rewards/accuracies"), 1);
+    losses.push_back(steps.back()["loss"].get<double>());
+    for (const auto& file : fs::directory_iterator(cache)) {
+      EXPECT_NE(file.path().extension(), ".reference");
+    }
+    if (ranks == 2) {
+      const auto alone = json::parse(
+          expect_code(0, {"eval", "--model", output.string(), "--loss-only", "--json"}).out);
+      EXPECT_NEAR(alone["loss"].get<double>(), evaluations_of(output).back()["loss"].get<double>(),
+                  1e-6);
+    }
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5);
+  EXPECT_NEAR(losses[2], losses[0], 1e-5);
+}
+
 // What the reference model says is computed once: here by the first run for all others.
 TEST(Preferences, AreLearnedAlikeOnAnyRanksAndAfterAStop) {
   const TempFolder folder;
