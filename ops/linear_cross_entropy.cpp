@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -220,7 +221,7 @@ struct GradientSums {
   GradientSums(const HeadRows& rows, const Head& head, const WantedSums& wanted) {
     const auto wide = wide_options(rows.hidden);
     const auto sizes = [](bool is_wanted, const at::Tensor& like) {
-      return is_wanted ? like.sizes() : at::IntArrayRef{0};
+      return is_wanted ? like.sizes().vec() : std::vector<int64_t>{0};
     };
     hidden = at::empty(sizes(wanted.hidden, rows.hidden), wide);
     weight = at::zeros(sizes(wanted.weight, head.weight), wide);
