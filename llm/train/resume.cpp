@@ -82,8 +82,8 @@ std::vector<Candidate> sound_candidates(const std::vector<fs::path>& folders,
     try {
       const auto manifest = sherd::CheckpointManifest::read(folder);
       const setup::RunNote then = setup::note_from_text(manifest.note, folder);
-      check_same_model(folder, manifest, model);
       setup::check_same_run(then, now, folder);
+      check_same_model(folder, manifest, model);
       if (sound.empty() && !setup::other_isa(then, now).empty()) {
         say(setup::other_isa(then, now));
       }

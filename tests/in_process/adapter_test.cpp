@@ -21,7 +21,8 @@ Arguments lora_run(const fs::path& output, const std::string& steps = "6") {
 
 double loss_of(const Arguments& model) {
   const Ended ended = expect_code(
-      0, Arguments{"eval"} + model + Arguments{"--data", kQuestions, "--loss-only", "--json"});
+      0, Arguments{"eval"} + model +
+             Arguments{"--data", kQuestions, "--loss-only", "--json", "--max-length", "128"});
   return json::parse(ended.out).at("loss").get<double>();
 }
 
