@@ -46,7 +46,7 @@ path = {json.dumps(str(folder / "pairs.jsonl"))}
 [train]
 objective = "dpo"
 output = {json.dumps(str(folder / "run"))}
-epochs = 4
+epochs = 3
 global_batch = 8
 micro_batch = 4
 
