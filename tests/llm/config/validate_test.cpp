@@ -157,7 +157,8 @@ TEST(Validate, ChecksAdapters) {
   config.model.trainable = {"lm_head.weight"};
   EXPECT_THAT(faults_of(config),
               ::testing::Contains(HasSubstr("an adapter is trained beside given weights")));
-  EXPECT_THAT(faults_of(config), ::testing::Contains(HasSubstr("adapter.modules_to_save, in place")));
+  EXPECT_THAT(faults_of(config),
+              ::testing::Contains(HasSubstr("adapter.modules_to_save, in place")));
   config.model = complete().model;
   config.adapter = {.kind = AdapterKind::Lora, .targets = {}};
   EXPECT_THAT(faults_of(config), ElementsAre(HasSubstr("adapter.targets is empty")));
