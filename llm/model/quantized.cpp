@@ -65,6 +65,14 @@ void quantize_q8_0(CausalLmImpl& model) {
   }
 }
 
+std::int64_t quantized_numbers(const CausalLmImpl& model) {
+  std::int64_t numbers = 0;
+  for (const at::Tensor& parameter : model.parameters()) {
+    numbers += q8_0::is_quantized(parameter) ? q8_0::numbers_in(parameter) : 0;
+  }
+  return numbers;
+}
+
 std::string unquantized_line(const CausalLmImpl& model) {
   auto left = layer_matrices(model);
   std::erase_if(left, [](const auto& item) { return q8_0::is_quantized(item.second); });

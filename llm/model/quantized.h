@@ -1,6 +1,7 @@
 #pragma once
 // Frozen weights in 8 bits.
 
+#include <cstdint>
 #include <string>
 
 #include "llm/model/causal_lm.h"
@@ -12,6 +13,9 @@ namespace llm::model {
 /// stay as they are, and so do adapters, and weights whose rows are no multiple of 32 numbers.
 /// Before sharding. Throws sherd::Error(Usage), naming it, for a weight that is to be trained.
 void quantize_q8_0(CausalLmImpl& model);
+
+/// How many numbers quantized weights hold.
+[[nodiscard]] std::int64_t quantized_numbers(const CausalLmImpl& model);
 
 /// For people: which weights of layers quantize_q8_0() left because of their rows. Empty for none.
 [[nodiscard]] std::string unquantized_line(const CausalLmImpl& model);

@@ -30,6 +30,7 @@ constexpr Pattern kTransfers[] = {{"Memcpy HtoD", KernelGroup::FromHost},
 
 // Sherd's kernels (ops/cuda/kernels, src/cuda/kernels), by their own name.
 constexpr Pattern kOwnKernels[] = {{"sorted_ids", KernelGroup::Embedding},
+                                   {"dequantize", KernelGroup::Products},
                                    {"random", KernelGroup::Sums},
                                    {"cross_entropy", KernelGroup::CrossEntropy},
                                    {"embedding", KernelGroup::Embedding},

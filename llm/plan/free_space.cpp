@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "llm/track/step_record.h"
+#include "ops/q8_0.h"
 #include "sherd/error.h"
 
 namespace llm::plan {
@@ -98,9 +99,10 @@ void require_free_space(const std::string& folder, std::int64_t bytes, const std
 std::int64_t least_rank_bytes(const PlannedParameters& parameters, int shard_size,
                               const config::RunConfig& config) {
   const config::PrecisionSection& precision = config.precision;
-  const bool is_wide = precision.param_dtype == config::ParamDtype::Float32;
+  const bool is_narrow =
+      has_narrow_weights(precision) || precision.param_dtype == config::ParamDtype::Float16;
   const config::OffloadSection& offload = config.memory.offload;
-  const std::int64_t travelling = is_wide ? 4 : 2;
+  const std::int64_t travelling = is_narrow ? 2 : 4;
   const std::int64_t masters = weight_bytes(precision) - travelling;
   const std::int64_t frozen =
       offload.parameter_folder.empty() && !offload.parameters_on_host ? travelling : 0;
@@ -112,8 +114,10 @@ std::int64_t least_rank_bytes(const PlannedParameters& parameters, int shard_siz
       (offload.gradient_folder.empty() && !offload.gradients_on_host ? gradient_bytes(precision)
                                                                      : 0);
   const auto shard_of = [&](std::int64_t count) { return (count + shard_size - 1) / shard_size; };
+  const std::int64_t blocks =
+      frozen > 0 ? shard_of(sherd::ops::q8_0::row_bytes(parameters.in_8_bits)) : 0;
   return shard_of(parameters.trained) * each +
-         shard_of(parameters.all - parameters.trained) * frozen;
+         shard_of(parameters.all - parameters.trained - parameters.in_8_bits) * frozen + blocks;
 }
 
 std::optional<std::int64_t> offload_disk_bytes(const config::OffloadSection& offload) {

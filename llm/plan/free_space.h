@@ -32,11 +32,12 @@ void require_free_space(const std::string& folder, std::int64_t bytes, const std
 /// Elements of a model's parameters.
 struct PlannedParameters {
   std::int64_t all = 0;
-  std::int64_t trained = 0;  ///< of these; the others are frozen
+  std::int64_t trained = 0;    ///< of these; the others are frozen
+  std::int64_t in_8_bits = 0;  ///< of the frozen ones, those of Q8_0 blocks
 };
 /// What every rank holds between steps, at least: its part of the fp32 masters, the copy in
 /// `param_dtype` that travels, two moments, and the sums of gradients; of frozen parameters that
-/// copy alone. Activations and gathered units come on top.
+/// copy alone, or their blocks. Activations and gathered units come on top.
 [[nodiscard]] std::int64_t least_rank_bytes(const PlannedParameters& parameters, int shard_size,
                                             const config::RunConfig& config);
 

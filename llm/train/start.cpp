@@ -9,6 +9,7 @@
 #include "llm/adapters/adapt.h"
 #include "llm/export/export_run.h"
 #include "llm/inputs/data_options.h"
+#include "llm/model/quantized.h"
 #include "llm/plan/free_space.h"
 #include "llm/plan/plan_search.h"
 #include "llm/plan/planned_batches.h"
@@ -145,8 +146,9 @@ void require_room(const config::RunConfig& config, const setup::ModelShape& shap
   require_room_on_disk(config, shape, length, world);
   setup::on_all_ranks(world, [&] {
     const int ranks = world.local_size();
-    const std::int64_t bytes = plan::least_rank_bytes({shape.parameters, shape.trained},
-                                                      setup::state_shards(config, world), config);
+    const std::int64_t bytes = plan::least_rank_bytes(
+        {shape.parameters, shape.trained, model::quantized_numbers(*shape.shapes)},
+        setup::state_shards(config, world), config);
     const sherd::Gpu* const gpu = setup::gpu_of(world);
     const std::int64_t available =
         gpu != nullptr ? gpu->memory_bytes * ranks : setup::available_memory_bytes(ranks);

@@ -65,8 +65,12 @@ TEST(Memory, OfFrozenParametersIsWhatTravels) {
   config.precision.param_dtype = config::ParamDtype::BFloat16;
   EXPECT_EQ(least_rank_bytes(kPart, 1, config), 100 * 18 + 900 * 2);
   EXPECT_EQ(least_rank_bytes(kPart, 4, config), 25 * 18 + 225 * 2);
+  constexpr PlannedParameters kQuantized = {.all = 1000, .trained = 100, .in_8_bits = 640};
+  EXPECT_EQ(least_rank_bytes(kQuantized, 1, config), 100 * 18 + 260 * 2 + 20 * 34);
+  EXPECT_EQ(least_rank_bytes(kQuantized, 2, config), 50 * 18 + 130 * 2 + 10 * 34);
   config.memory.offload.parameter_folder = "/disk";
   EXPECT_EQ(least_rank_bytes(kPart, 1, config), 100 * 16);
+  EXPECT_EQ(least_rank_bytes(kQuantized, 1, config), 100 * 16);
 }
 
 TEST(Memory, ThatIsNotThereIsRefusedWithNumbers) {
