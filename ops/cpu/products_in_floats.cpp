@@ -86,8 +86,9 @@ class Target {
   [[nodiscard]] at::Tensor& sum() { return sum_; }
 
   void finish(const at::Tensor& bias) {
-    if (bias.defined()) {
-      sum_.add_(bias);
+    if (bias.defined()) {  // in 16 bits it is the output itself, which LibTorch would widen unseen
+      sum_.add_(bias.scalar_type() == at::kFloat ? bias
+                                                 : widened(bias, floats(bias.numel(), bias)));
     }
     if (sum_.is_same(out_)) {
       return;

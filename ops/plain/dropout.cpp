@@ -11,6 +11,7 @@
 
 #include "ops/plain/plain_backend.h"
 #include "ops/shared/dropped.h"
+#include "ops/shared/gradient.h"
 
 namespace sherd::ops::plain {
 namespace {
@@ -43,8 +44,9 @@ at::Tensor dropped(const at::Tensor& matrix, const Dropout& dropout) {
     mix(words);
     const at::Tensor is_dropped = shifted_right(words, 11).lt(dropped_below(dropout.probability));
     at::Tensor part = out.slice(0, begin, end);
-    part.copy_(matrix.slice(0, begin, end)).mul_(kept_factor(dropout.probability));
-    part.masked_fill_(is_dropped, 0);
+    const at::Tensor kept = matrix.slice(0, begin, end).to(statistics_dtype(matrix.scalar_type())) *
+                            kept_factor(dropout.probability);
+    part.copy_(kept).masked_fill_(is_dropped, 0);
   }
   return out;
 }
