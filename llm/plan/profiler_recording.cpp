@@ -94,6 +94,9 @@ c10::IValue argument_of(const kineto::KinetoEvent& event, std::size_t index) {
     return at::empty(event.shapes()[index], at::TensorOptions(*type).device(at::kMeta))
         .set_requires_grad(c10::isFloatingType(*type));
   }
+  if (event.dtypes()[index] == "TensorList") {  // of low-rank updates: their sizes are not recorded
+    return c10::List<at::Tensor>();
+  }
   return index < event.concreteInputs().size() ? event.concreteInputs()[index] : c10::IValue();
 }
 
