@@ -75,7 +75,7 @@ TEST(Objective, DoesNotDependOnTheChunksOfTheHead) {
     setup::objective_sum(model, batch, own_objective::SimPo()).loss_sum.backward();
     gradients.emplace_back();
     for (const auto& shard : model.parameter_shards()) {
-      gradients.back().push_back(shard.gradient);
+      gradients.back().push_back(shard.gradient.clone());  // a view of the model's
     }
   }
   for (std::size_t i = 0; i < gradients[0].size(); ++i) {
