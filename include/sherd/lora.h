@@ -43,10 +43,10 @@ struct LoraAdapter {
 class LoraModule {
  public:
   LoraModule() = default;
-  LoraModule(const LoraModule&) = default;
-  LoraModule& operator=(const LoraModule&) = default;
-  LoraModule(LoraModule&&) = default;
-  LoraModule& operator=(LoraModule&&) = default;
+  LoraModule(const LoraModule&) = default;             ///< Shares the tensors of the adapter.
+  LoraModule& operator=(const LoraModule&) = default;  ///< Shares the tensors of the adapter.
+  LoraModule(LoraModule&&) = default;                  ///< Takes the adapter over.
+  LoraModule& operator=(LoraModule&&) = default;       ///< Takes the adapter over.
   virtual ~LoraModule() = default;
 
   /// Returns the width of the map's input, whatever the layout of its weight.
