@@ -46,6 +46,15 @@ TEST(SafetensorsFolder, ReadsOneFile) {
   EXPECT_TRUE(folder.unmapped().empty());
 }
 
+TEST(SafetensorsFolder, ReadsAFileByItsPath) {
+  const test::TemporaryFolder folder;
+  test::write_file(folder / "adapter.safetensors", file_with({"a", "b"}));
+  const SafetensorsFolder model(folder / "adapter.safetensors");
+  EXPECT_EQ(model.names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(model.find("b")->file, &model.files().front());
+  EXPECT_THAT(error_of_folder(folder / "none.safetensors"), HasSubstr("none.safetensors"));
+}
+
 TEST(SafetensorsFolder, ReadsShards) {
   const SafetensorsFolder folder(test::data_path("tiny-llama3-hf"));
   EXPECT_EQ(folder.files().size(), 2U);
@@ -91,8 +100,8 @@ TEST(SafetensorsFolder, SaysWhatIsMissing) {
   test::write_file(folder / "model-00001-of-00002.safetensors", "");
   EXPECT_EQ(error_of_folder(folder.path()),
             looked_for + ". It holds model-00001-of-00002.safetensors, but no index that names it");
-  EXPECT_THAT(error_of_folder(folder / "model-00001-of-00002.safetensors"),
-              HasSubstr(": is not a folder"));
+  test::write_file(folder / "model.bin", "");
+  EXPECT_THAT(error_of_folder(folder / "model.bin"), HasSubstr(": is not a folder"));
 }
 
 TEST(SafetensorsFolder, NeverReadsPickles) {
