@@ -78,10 +78,9 @@ class LoraLinearImpl : public torch::nn::Module, public LoraModule {
   /// As `torch::nn::Linear`.
   explicit LoraLinearImpl(const torch::nn::LinearOptions& options);
 
-  /// Returns input · weightᵀ + bias, plus the adapter's output if one is enabled: [...,
-  /// in_features]
-  /// -> [..., out_features]. In training mode, dropout draws from LibTorch's generator. The
-  /// adapter's part is computed in the dtype of A.
+  /// Returns input · weightᵀ + bias, plus the adapter's output if one is enabled.
+  /// [..., in_features] -> [..., out_features]. The adapter's part is computed in the dtype of A.
+  /// In training mode, dropout draws from LibTorch's generator.
   at::Tensor forward(const at::Tensor& input) const;
 
   [[nodiscard]] int64_t in_features() const override { return weight.size(1); }

@@ -346,8 +346,7 @@ void Bench::measure_memory() {
   std::int64_t largest = 0;
   {
     train::StepProfile profile(train::StepProfile::Detail::Phases);
-    profile.set_at_phase_end(
-        [&] { largest = std::max(largest, setup::held_bytes_on(world_.device())); });
+    profile.set_at_phase_end([&] { largest = std::max(largest, setup::held_bytes_of(world_)); });
     step();
     read_pending();
   }
@@ -446,7 +445,9 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
   }
   auto planning = std::make_unique<track::Working>(options.progress, "planning memory");
   const std::int64_t constant_bytes =
-      world.device().is_cpu() ? plan::constant_bytes(found.config, options.sharding) : 0;
+      world.device().is_cpu()
+          ? plan::constant_bytes(found.config, options.sharding, world.local_size())
+          : 0;
   const plan::PlannedRun run = planned_run(found, options, world);
   plan::MemoryPlan planned = [&] {
     const plan::PathOfPlan path(world.device().type());

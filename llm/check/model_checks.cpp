@@ -279,7 +279,7 @@ CheckItem memory(CheckedRun& run, const plan::RunPlan& plan,
   set_reference(run, batches);
   static_cast<void>(step(run, batches, kSteps + 1));
   // The allocator keeps what it has taken: this is the step's peak.
-  double largest = static_cast<double>(setup::held_bytes_on(world.device()));
+  double largest = static_cast<double>(setup::held_bytes_of(world));
   world.all_reduce({&largest, 1}, sherd::ReduceOp::Max);
   return memory_item(plan, static_cast<std::int64_t>(largest));
 }

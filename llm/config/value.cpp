@@ -199,9 +199,14 @@ bool Range::holds(double value) const {
 }
 
 std::string Range::text() const {
-  // The bounds of the schema are whole numbers.
-  const std::string low = std::isinf(least) ? "" : std::to_string(static_cast<std::int64_t>(least));
-  const std::string high = std::isinf(most) ? "" : std::to_string(static_cast<std::int64_t>(most));
+  const auto bound = [](double value) {
+    return std::isinf(value) ? std::string()
+           : value == std::floor(value) && std::abs(value) < 1e15
+               ? std::to_string(static_cast<std::int64_t>(value))
+               : float_text(value);
+  };
+  const std::string low = bound(least);
+  const std::string high = bound(most);
   if (low.empty()) {
     return "";
   }

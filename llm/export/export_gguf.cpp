@@ -9,7 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include <ATen/ops/empty.h>
 #include <nlohmann/json.hpp>
 
 #include "files/folder.h"
@@ -79,17 +78,7 @@ GgufSource source_of_checkpoint(const ExportSource& source) {
                    source.specs};
   found.kind = kind_of_dtype(source.dtype);
   found.name = name_of_folder(source.model);
-  found.values = [&source](const std::string& parameter) {
-    const auto spec =
-        std::find_if(source.specs.begin(), source.specs.end(),
-                     [&](const sherd::SafetensorsSpec& one) { return one.name == parameter; });
-    at::Tensor values = at::empty(spec->shape, at::TensorOptions(at::kFloat));
-    auto* next = values.mutable_data_ptr<float>();
-    source.for_each_values(parameter, [&](const float* some, std::int64_t numel) {
-      next = std::copy(some, some + numel, next);
-    });
-    return values;
-  };
+  found.values = [&source](const std::string& parameter) { return source.values(parameter); };
   return found;
 }
 

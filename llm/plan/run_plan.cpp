@@ -259,8 +259,9 @@ RunPlan plan_run(const config::RunConfig& given, const setup::ModelShape& shape,
       .parameters = shape.parameters,
       .trained = shape.trained,
       .memory = plan_memory(run),
-      .constant_bytes = on_cpu ? constant_bytes(shape.config, setup::shard_options(config))
-                               : hosts.device.context_bytes,
+      .constant_bytes =
+          on_cpu ? constant_bytes(shape.config, setup::shard_options(config), hosts.ranks)
+                 : hosts.device.context_bytes,
       .available_bytes = available_to_a_rank(hosts),
       .checkpoint_bytes = checkpoint_bytes(shape.trained, config.precision)};
   if (on_cpu) {

@@ -26,7 +26,8 @@ io::HfConfig narrow(io::HfConfig config) {
 
 }  // namespace
 
-std::int64_t constant_bytes(const io::HfConfig& like, const sherd::ShardOptions& options) {
+std::int64_t constant_bytes(const io::HfConfig& like, const sherd::ShardOptions& options,
+                            int local_ranks) {
   {
     sherd::ShardOptions alone = options;
     alone.strategy = sherd::Strategy::FullShard;
@@ -40,7 +41,7 @@ std::int64_t constant_bytes(const io::HfConfig& like, const sherd::ShardOptions&
     static_cast<void>(sherd::clip_grad_norm(model, 1.0));
     optimizer.step();
   }
-  return setup::proportional_resident_bytes();
+  return setup::proportional_resident_bytes(local_ranks);
 }
 
 }  // namespace llm::plan

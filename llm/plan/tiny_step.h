@@ -8,10 +8,10 @@
 
 namespace llm::plan {
 
-/// This process's proportional resident bytes once libraries have loaded and compiled what they do
-/// as they first run: trains a model of one narrow layer of the same family for a step, alone, and
-/// forgets it. Takes some hundredths of a second. Not collective.
+/// proportional_resident_bytes() of this process once libraries have loaded and compiled what they
+/// do as they first run: trains a model of one narrow layer of the same family for a step, alone,
+/// and forgets it. Takes some hundredths of a second. Not collective.
 [[nodiscard]] std::int64_t constant_bytes(const io::HfConfig& like,
-                                          const sherd::ShardOptions& options);
+                                          const sherd::ShardOptions& options, int local_ranks);
 
 }  // namespace llm::plan

@@ -73,8 +73,14 @@ std::int64_t peak_resident_bytes() {
   return bytes_of("/proc/self/status", "VmHWM:");
 }
 
-std::int64_t proportional_resident_bytes() {
-  return bytes_of("/proc/self/smaps_rollup", "Pss:");
+// Pss counts a page of a file as 1/n of all processes that map it now. Old kernels do not tell how
+// much that is.
+std::int64_t proportional_resident_bytes(int local_ranks) {
+  constexpr const char* kRollup = "/proc/self/smaps_rollup";
+  const std::int64_t pss = bytes_of(kRollup, "Pss:");
+  const std::int64_t of_files = bytes_of(kRollup, "Pss_File:");
+  return of_files == 0 ? pss
+                       : pss - of_files + bytes_of("/proc/self/status", "RssFile:") / local_ranks;
 }
 
 namespace {
@@ -91,8 +97,9 @@ std::int64_t peak_bytes_on(c10::Device device) {
   return device.is_cuda() ? reserved_on(device).peak : peak_resident_bytes();
 }
 
-std::int64_t held_bytes_on(c10::Device device) {
-  return device.is_cuda() ? reserved_on(device).current : proportional_resident_bytes();
+std::int64_t held_bytes_of(const sherd::World& rank) {
+  return rank.device().is_cuda() ? reserved_on(rank.device()).current
+                                 : proportional_resident_bytes(rank.local_size());
 }
 
 std::int64_t available_memory_bytes(int local_ranks) {

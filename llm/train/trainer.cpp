@@ -78,10 +78,10 @@ void write_plan(Run& run, const std::optional<plan::MeasuredMemory>& measured = 
 // without what its driver takes.
 plan::MeasuredMemory measured_memory(Run& run) {
   plan::MeasuredMemory measured;
-  const c10::Device device = run.world.device();
-  const std::int64_t before = run.plan && device.is_cpu() ? run.plan->constant_bytes : 0;
+  const std::int64_t before =
+      run.plan && run.world.device().is_cpu() ? run.plan->constant_bytes : 0;
   for (const std::string& bytes :
-       run.world.all_gather(std::to_string(setup::held_bytes_on(device)))) {
+       run.world.all_gather(std::to_string(setup::held_bytes_of(run.world)))) {
     measured.rank_peak_bytes.push_back(std::stoll(bytes) - before);
   }
   return measured;

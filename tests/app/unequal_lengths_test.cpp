@@ -101,7 +101,7 @@ TEST(UnequalLengths, TakeWhatIsPlannedInBfloat16) {
   sherd::ShardOptions options;
   options.precision.param_dtype = c10::kBFloat16;
   const double planned = planned_bytes(config, options);
-  static_cast<void>(llm::plan::constant_bytes(config, options));
+  static_cast<void>(llm::plan::constant_bytes(config, options, /*local_ranks=*/1));
   const double before = own_resident_bytes();
   train(config, options);
   EXPECT_NEAR((own_resident_bytes() - before) / kMiB, planned / kMiB, kAllowedBytes / kMiB);

@@ -46,8 +46,7 @@ TEST_F(Compare, HasTheFiguresOfEachRun) {
     EXPECT_EQ(each.at("eval_loss_by_epoch").size(), 2);
     EXPECT_GT(each.at("train_samples_per_second"), 0.0);
     EXPECT_GT(each.at("eval_samples_per_second"), 0.0);
-    // Pages that other processes of the program have too are shared among more or fewer of them.
-    EXPECT_GT(each.at("max_peak_bytes").get<double>(), each.at("constant_bytes").get<double>() / 2);
+    EXPECT_GT(each.at("max_peak_bytes"), each.at("constant_bytes"));
   }
   EXPECT_EQ(one.at("train_loss"), two.at("train_loss"));  // the same run, on one rank and on two
   EXPECT_NEAR(two.at("speedup").get<double>(),

@@ -35,6 +35,8 @@ const std::vector<Row>& rows() {
       {"[adapter]\ntargets = [1]",
        "must be a list of names such as [\"q_proj\", \"v_proj\"], or a "
        "pattern as one string"},
+      {"[preference]\nlabel_smoothing = 0.5",
+       "preference.label_smoothing = 0.5: must be a number of at least 0 and below 0.5"},
       {"[adapter]\nlayers = [0.5]", "must be a list of integers from 0 to 1000000 such as [0, 1]"},
       {"data.packing = true", "run.toml:4: data.packing = true: must be one of"},
       {"precision.param_dtype = 'fp8'",

@@ -2,6 +2,13 @@
 
 #include "llm/plan/free_space.h"
 
+#include <array>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "llm/setup/peak_memory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
@@ -13,6 +20,50 @@ using sherd::ExitCode;
 using sherd::test::expect_error;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+constexpr std::size_t kFileBytes = std::size_t{64} << 20;
+
+// Adds up the pages of the file, so that all are resident.
+int read_mapped(int file) {
+  void* const mapped = ::mmap(nullptr, kFileBytes, PROT_READ, MAP_SHARED, file, 0);
+  int sum = 0;
+  for (std::size_t at = 0; mapped != MAP_FAILED && at < kFileBytes; at += 4096) {
+    sum += static_cast<const volatile char*>(mapped)[at];
+  }
+  return mapped == MAP_FAILED ? -1 : sum;
+}
+
+// Pss falls by half of a file that another process maps too.
+TEST(Memory, OfARankDoesNotDependOnOtherPrograms) {
+  const sherd::test::TempFolder folder;
+  const int file =
+      ::open((folder.path() / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR);
+  ASSERT_EQ(::ftruncate(file, kFileBytes), 0);
+  std::array<int, 2> asked{};
+  std::array<int, 2> answered{};
+  ASSERT_EQ(::pipe(asked.data()) + ::pipe(answered.data()), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    char byte = 0;
+    bool is_there = ::read(asked[0], &byte, 1) == 1 && read_mapped(file) == 0;
+    is_there = is_there && ::write(answered[1], &byte, 1) == 1 && ::read(asked[0], &byte, 1) == 1;
+    ::_exit(is_there ? 0 : 1);
+  }
+  const std::int64_t without = setup::proportional_resident_bytes(/*local_ranks=*/2);
+  ASSERT_EQ(read_mapped(file), 0);
+  const std::int64_t alone = setup::proportional_resident_bytes(/*local_ranks=*/2);
+  char byte = 0;
+  ASSERT_EQ(::write(asked[1], &byte, 1), 1);
+  ASSERT_EQ(::read(answered[0], &byte, 1), 1);
+  const std::int64_t beside_another = setup::proportional_resident_bytes(/*local_ranks=*/2);
+  ASSERT_EQ(::write(asked[1], &byte, 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+  constexpr double kNear = 2 << 20;
+  EXPECT_NEAR(static_cast<double>(alone - without), kFileBytes / 2, kNear);
+  EXPECT_NEAR(static_cast<double>(beside_another), static_cast<double>(alone), kNear);
+}
 
 TEST(FreeSpace, OfACheckpointIsKnownBefore) {
   config::PrecisionSection memory;
