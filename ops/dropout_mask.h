@@ -22,9 +22,10 @@ namespace sherd::ops {
 struct Dropout {
   double probability = 0;  ///< in [0, 1)
   at::Tensor row_keys =
-      {};  ///< int64 [rows], on the matrix's device; undefined: nothing is dropped
-  uint64_t module_key = 0;
+      {};                   ///< int64 [rows], on the matrix's device; undefined: nothing is dropped
+  uint64_t module_key = 0;  ///< gives each module its own mask
 
+  /// Whether anything can be dropped.
   [[nodiscard]] bool drops() const { return probability > 0 && row_keys.defined(); }
 };
 

@@ -35,8 +35,8 @@ namespace sherd::ops {
 /// Where the back end gains by it (GPUs) and the weights lie side by side in memory, as a sharded
 /// unit's do that are registered one after the other, one product makes all outputs, which are then
 /// columns of one matrix, one the input's gradient, and one writes all weights' gradients.
-/// `biases`: none, or one per weight. `updates`: none, or one per weight, any of them empty; those
-/// without dropout share one product with their stacked A's, on any back end.
+/// `biases`: none, or one per weight. `updates`: none, or one per weight, any of them empty; if
+/// none has dropout, they share one product with their stacked A's, on any back end.
 [[nodiscard]] std::vector<at::Tensor> linears_after_norm(const at::Tensor& input,
                                                          const std::vector<at::Tensor>& weights,
                                                          const std::vector<at::Tensor>& biases = {},

@@ -106,9 +106,9 @@ void turn_into_gradient(const Backend& backend, at::Tensor& logits, const at::Te
   }
 }
 
-// In the dtype of `options`.
-at::Tensor input_gradient(const Backend& backend, const at::Tensor& grad_logits,
-                          const at::Tensor& weight, const at::TensorOptions& options) {
+// Of the head's input, in the dtype of `options`.
+at::Tensor hidden_gradient(const Backend& backend, const at::Tensor& grad_logits,
+                           const at::Tensor& weight, const at::TensorOptions& options) {
   at::Tensor gradient = at::empty({grad_logits.size(0), weight.size(1)}, options);
   backend.head_input_gradient(gradient, grad_logits, weight);
   return gradient;
@@ -165,11 +165,13 @@ struct OneChunk : torch::autograd::Function<OneChunk> {
           deliver_gradient(weight, [&](at::Tensor& out) { backend.mm(out, logits.t(), hidden); });
     }
     const at::Tensor grad_hidden = context->needs_input_grad(0)
-                                       ? input_gradient(backend, logits, weight, weight.options())
+                                       ? hidden_gradient(backend, logits, weight, weight.options())
                                        : at::Tensor();
     at::Tensor grad_low_rank, grad_B;
-    if (B.defined() && B.requires_grad()) {
+    if (B.defined() && context->needs_input_grad(2)) {
       grad_low_rank = product_of(backend, logits, B);
+    }
+    if (B.defined() && context->needs_input_grad(3)) {
       grad_B = deliver_gradient(B, [&](at::Tensor& out) { backend.mm(out, logits.t(), low_rank); });
     }
     return {grad_hidden, grad_weight, grad_low_rank, grad_B, at::Tensor()};
@@ -210,8 +212,9 @@ void multiply(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 struct WantedSums {
   bool hidden = false;
   bool weight = false;
-  bool update = false;
-  [[nodiscard]] bool any() const { return hidden || weight || update; }
+  bool low_rank = false;
+  bool B = false;
+  [[nodiscard]] bool any() const { return hidden || weight || low_rank || B; }
 };
 
 // Gradients of the sum over rows, in fp32 or wider, chunk by chunk. Empty where not wanted.
@@ -225,8 +228,8 @@ struct GradientSums {
     };
     hidden = at::empty(sizes(wanted.hidden, rows.hidden), wide);
     weight = at::zeros(sizes(wanted.weight, head.weight), wide);
-    low_rank = at::empty(sizes(wanted.update, rows.low_rank), wide);
-    B = at::zeros(sizes(wanted.update, head.B), wide);
+    low_rank = at::empty(sizes(wanted.low_rank, rows.low_rank), wide);
+    B = at::zeros(sizes(wanted.B, head.B), wide);
   }
 
   // `grad_logits` of the rows from `begin` on; products are rounded as `options` have it.
@@ -234,15 +237,18 @@ struct GradientSums {
            const Head& head, int64_t begin, const at::TensorOptions& options) {
     const int64_t end = begin + grad_logits.size(0);
     if (hidden.dim() == 2) {
-      hidden.slice(0, begin, end).copy_(input_gradient(backend, grad_logits, head.weight, options));
+      hidden.slice(0, begin, end)
+          .copy_(hidden_gradient(backend, grad_logits, head.weight, options));
     }
     if (weight.dim() == 2) {
       add_product(backend, weight, grad_logits.t(), rows.hidden, options);
     }
-    if (B.dim() == 2) {
+    if (low_rank.dim() == 2) {
       at::Tensor of_rows = at::empty(rows.low_rank.sizes(), options);
       backend.mm(of_rows, grad_logits, head.B);
       low_rank.slice(0, begin, end).copy_(of_rows);
+    }
+    if (B.dim() == 2) {
       add_product(backend, B, grad_logits.t(), rows.low_rank, options);
     }
   }
@@ -304,10 +310,8 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     variable_list result(7);  // as forward takes its arguments
     result[0] = context->needs_input_grad(0) ? of_rows(saved[1]) : at::Tensor();
     result[1] = context->needs_input_grad(1) ? delivered(weight, saved[2]) : at::Tensor();
-    if (B.defined() && saved[5].dim() == 2) {
-      result[2] = of_rows(saved[4]);
-      result[3] = delivered(B, saved[5]);
-    }
+    result[2] = context->needs_input_grad(2) ? of_rows(saved[4]) : at::Tensor();
+    result[3] = context->needs_input_grad(3) ? delivered(B, saved[5]) : at::Tensor();
     return result;
   }
 };
@@ -315,6 +319,12 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
 // What the first half of an update makes of the rows -> [R, r].
 at::Tensor low_rank_rows(const at::Tensor& hidden, const LowRank& update) {
   return linear(dropout(hidden, update.dropout), update.A) * update.scale;
+}
+
+void check_chunk(int64_t chunk_tokens) {
+  TORCH_CHECK_VALUE(chunk_tokens > 0,
+                    "[linear_cross_entropy] expected chunks of at least 1 token, got ",
+                    chunk_tokens);
 }
 
 int64_t bytes_of(c10::ScalarType dtype) {
@@ -360,15 +370,16 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 const LogitMap& map, const at::Tensor& row_weights,
                                 const LowRank& update) {
   const LossTerms terms{targets, row_weights, map};
-  const bool recording = at::GradMode::is_enabled();
-  const WantedSums wanted{.hidden = recording && hidden.requires_grad(),
-                          .weight = recording && weight.requires_grad(),
-                          .update = recording && update && update.B.requires_grad()};
+  check_chunk(chunk_tokens);
   std::optional<at::Tensor> low_rank, B;
   if (update) {
     low_rank = low_rank_rows(hidden, update);
     B = update.B;
   }
+  const auto learns = [](const std::optional<at::Tensor>& tensor) {
+    return at::GradMode::is_enabled() && tensor && tensor->requires_grad();
+  };
+  const WantedSums wanted{learns(hidden), learns(weight), learns(low_rank), learns(B)};
   if (!chunks_save_memory(hidden, weight, chunk_tokens, wanted.weight)) {
     return OneChunk::apply(hidden, weight, low_rank, B, terms);
   }
@@ -378,6 +389,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 at::Tensor linear_cross_entropy_of_rows(const at::Tensor& hidden, const at::Tensor& weight,
                                         const at::Tensor& targets, int64_t chunk_tokens,
                                         const LogitMap& map, const LowRank& update) {
+  check_chunk(chunk_tokens);
   const c10::AutoGradMode no_gradient(false);
   RECORD_FUNCTION("sherd::linear_cross_entropy", Recorded({hidden, weight}));  // as much work
   const Backend& backend = backend_of(hidden);

@@ -13,8 +13,9 @@ struct LowRank {
   at::Tensor A = {};  ///< [r, I]; undefined: there is no update
   at::Tensor B = {};  ///< [O, r]
   double scale = 1;
-  Dropout dropout = {};
+  Dropout dropout = {};  ///< of x
 
+  /// Whether there is an update.
   [[nodiscard]] explicit operator bool() const { return A.defined(); }
 };
 

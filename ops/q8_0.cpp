@@ -19,11 +19,11 @@ void quantize(const float* numbers, int64_t blocks, uint8_t* out) {
       largest = std::max(largest, std::abs(numbers[i]));
     }
     const float scale = largest / 127;
-    const float inverse = scale == 0 ? 0 : 1 / scale;
+    const float inverse = std::isfinite(1 / scale) ? 1 / scale : 0;
     const c10::Half stored = scale;
     std::memcpy(out, &stored.x, sizeof stored.x);
     for (int i = 0; i < kBlockNumbers; ++i) {
-      // Halves are rounded away from zero. A scale below fp32's normal numbers has no inverse.
+      // Halves are rounded away from zero.
       const float rounded = std::clamp(std::round(numbers[i] * inverse), -127.0F, 127.0F);
       out[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(rounded));
     }

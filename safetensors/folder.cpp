@@ -77,7 +77,8 @@ SafetensorsFolder::SafetensorsFolder(const std::string& folder_name) {
   const fs::path folder(folder_name);
   std::error_code ignored;
   if (folder.extension() == ".safetensors" && !fs::is_directory(folder, ignored)) {
-    files_.push_back(open_file(folder.parent_path(), folder.filename().string()));
+    const fs::path home = folder.has_parent_path() ? folder.parent_path() : ".";
+    files_.push_back(open_file(home, folder.filename().string()));
     for (const SafetensorsEntry& entry : files_.front().entries()) {
       file_of_tensor_.emplace(entry.name, 0);
     }

@@ -2,6 +2,8 @@
 
 #include "sherd/fully_shard.h"
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -38,10 +40,13 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
   }
   const auto dtype = tensor.scalar_type();
   // LibTorch lets no tensor of integers require a gradient.
-  if (dtype != at::kFloat && dtype != at::kBFloat16 &&
-      !c10::isIntegralType(dtype, /*includeBool=*/false)) {
-    refuse(name, std::string("is ") + c10::toString(dtype) +
-                     "; supported are Float and BFloat16, and integers, which are frozen.");
+  constexpr std::array kDtypes = {at::kFloat, at::kBFloat16, at::kByte, at::kChar,
+                                  at::kShort, at::kInt,      at::kLong};
+  if (std::ranges::find(kDtypes, dtype) == kDtypes.end()) {
+    refuse(name,
+           std::string("is ") + c10::toString(dtype) +
+               "; supported are Float and BFloat16, and Byte, Char, Short, Int and Long, which "
+               "are frozen.");
   }
   if (!tensor.is_meta() && !tensor.is_cpu()) {
     refuse(name, "is on " + tensor.device().str() + ": build the model on the CPU or on meta.");

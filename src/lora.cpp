@@ -36,6 +36,11 @@ void check_shape(const LoraShape& shape, const std::string& name) {
     refuse_lora("rank " + std::to_string(shape.rank) + " for " + of_module(name) +
                 ": an adapter has at least rank 1. Set LoraShape::rank (8 and 16 are usual).");
   }
+  if (!std::isfinite(shape.alpha) || shape.alpha == 0) {
+    refuse_lora("alpha " + std::to_string(shape.alpha) + " for " + of_module(name) +
+                ": the adapter would change nothing. Set LoraShape::alpha (twice the rank is "
+                "usual).");
+  }
   if (!(shape.dropout >= 0 && shape.dropout < 1)) {
     refuse_lora("dropout " + std::to_string(shape.dropout) + " for " + of_module(name) +
                 ": it is a probability of at least 0 and below 1.");

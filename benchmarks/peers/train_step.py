@@ -74,6 +74,9 @@ class Fsdp2:
         self.model = load(options)
         dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
         policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+        if options.lora_rank:  # the frozen base needs no masters
+            for parameter in self.model.parameters():
+                parameter.data = parameter.data if parameter.requires_grad else parameter.data.to(dtype)
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for block in blocks_of(self.model):
             if options.compile:

@@ -6,6 +6,7 @@
 //
 // You see that the loss falls, and that the model comes to prefer each chosen sequence.
 
+#include <algorithm>
 #include <iostream>
 
 #include <ATen/TensorOperators.h>
@@ -45,7 +46,8 @@ TORCH_MODULE(Bigram);
 
 // Pairs of sequences that begin alike: chosen ones go up by 1, rejected ones by 2.
 at::Tensor pairs_of(const sherd::World& world) {
-  const at::Tensor first = at::arange(world.rank(), kPairs, world.size()).unsqueeze(1);
+  const at::Tensor first =
+      at::arange(std::min<int64_t>(world.rank(), kPairs), kPairs, world.size()).unsqueeze(1);
   const at::Tensor steps = at::arange(kTokens).unsqueeze(0);
   return at::stack({first + steps, first + 2 * steps}, 1).flatten(0, 1) % kSymbols;
 }

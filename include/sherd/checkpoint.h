@@ -19,7 +19,7 @@ namespace sherd {
 
 struct SafetensorsLocation;
 
-/// Reads elements [begin, end) of a flattened parameter, in the parameter's dtype, from a tensor
+/// Reads elements [begin, end) of a flattened parameter of integers, in its dtype, from a tensor
 /// that stores them in another form, such as floats for a quantized parameter. Called on several
 /// threads at once.
 using StoredReader =
@@ -36,9 +36,9 @@ using StoredReader =
 /// Collective. Memory: at most 1 MiB per thread in addition to the shards; for values on a GPU or
 /// split masters also 128 MiB on the host; for offloaded values 16 MiB. Throws the same Error on
 /// every rank. Before any change: InputMissing without weights; BadData, listing parameters that
-/// are missing or have another shape or kind of dtype. StorageIo if reading fails: the weights are
-/// then torn until a load succeeds. PyTorch: `load_state_dict` of a sharded model, without the full
-/// tensors.
+/// are missing, or have another shape, kind of dtype, or a reader without being integers. StorageIo
+/// if reading fails: the weights that were read are then torn until a load of them succeeds.
+/// PyTorch: `load_state_dict` of a sharded model, without the full tensors.
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const std::function<std::string(const std::string&)>& name_in_file = {},
                       const std::function<StoredReader(const std::string&)>& reader_of = {});

@@ -99,7 +99,7 @@ namespace detail {
 ///
 /// Throws Error:
 /// - Usage, naming the parameter, if it is sharded already, a scalar, empty, not contiguous,
-///   neither Float nor BFloat16 nor of integers, or neither on the CPU nor on meta;
+///   not Float, BFloat16, Byte, Char, Short, Int or Long, or neither on the CPU nor on meta;
 /// - Usage for options out of range or a strategy that does not fit the mesh;
 /// - RanksDisagree, on every rank, if models or options differ;
 /// - OutOfMemory or Unavailable if memory is missing; PeerLost; Hang.

@@ -19,7 +19,7 @@ class ParameterInit;
 /// Size and scale of one adapter.
 struct LoraShape {
   int64_t rank = 0;              ///< columns of B and rows of A; at least 1
-  double alpha = 0;              ///< numerator of the scale
+  double alpha = 0;              ///< numerator of the scale; not 0
   double dropout = 0;            ///< probability in [0, 1) that an element of A's input is dropped
   bool rank_stabilized = false;  ///< the scale is alpha ÷ √rank, not alpha ÷ rank
 
@@ -103,16 +103,16 @@ struct LoraOptions {
   std::function<std::optional<LoraShape>(const std::string& module)> choose = {};
 };
 
-/// Adds adapters to the chosen modules of `model` and freezes every other parameter. Returns the
+/// Adds adapters to chosen modules inside `model` and freezes every other parameter. Returns the
 /// names of the adapted modules, in registration order. Call it before fully_shard(): the frozen
 /// base then has no masters, gradients or moments, and no gradient of it travels. Adapters may be
 /// built on the meta device with the rest of the model; initialize_lora() gives them values.
 ///
 /// Not collective: each rank calls it alike. Throws Error(Usage), before it changes anything, for a
-/// rank below 1, a dropout outside [0, 1), an entry of `targets` that matches no linear layer, a
-/// `torch::nn::Linear` among the matches (declare it as LoraLinear), a module that has an adapter
-/// already, and a model that is sharded already. PyTorch: `peft.get_peft_model`.  Paper: LoRA,
-/// arXiv:2106.09685.
+/// rank below 1, alpha 0, a dropout outside [0, 1), an entry of `targets` that matches no linear
+/// layer, a `torch::nn::Linear` among the matches (declare it as LoraLinear), a module that has an
+/// adapter already, and a model that is sharded already. PyTorch: `peft.get_peft_model`.  Paper:
+/// LoRA, arXiv:2106.09685.
 std::vector<std::string> lora(torch::nn::Module& model, const LoraOptions& options);
 
 /// Turns all adapters of `model` on or off. Off, the model computes what its base does. Not

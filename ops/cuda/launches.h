@@ -73,6 +73,7 @@ void launch_cross_entropy(Dtype dtype, StreamHandle stream, const LogitRows<void
 void launch_cross_entropy_backward(Dtype dtype, StreamHandle stream, const LogitRows<void>& of,
                                    const float* scale);
 
+/// Q8_0 blocks as numbers of a dtype.
 void launch_dequantize(Dtype dtype, StreamHandle stream, const QuantizedRows<void>& of);
 
 /// parts [parts, columns] in fp32: sums over the rows of matrix [rows, columns].

@@ -1,6 +1,7 @@
 #pragma once
 // What the operators' backward passes share.
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +34,11 @@ inline at::Tensor deliver_sum(const at::Tensor& weight, const at::Tensor& sum) {
     return {};
   }
   return deliver_gradient(weight, [&](at::Tensor& out) { out.copy_(sum); });
+}
+
+inline bool any_requires_grad(at::TensorList tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.requires_grad(); });
 }
 
 /// For the beginning of a backward pass: throws c10::Error where autograd asks for gradients of

@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/unsafe_split_with_sizes.h>
 
+#include "ops/q8_0.h"
 #include "ops/shared/inference_linear.h"
 #include "ops/shared/matrix.h"
 #include "ops/shared/side_by_side.h"
@@ -32,6 +33,9 @@ bool is_one_product(const at::Tensor& input, at::TensorList weights, at::TensorL
   }
   int64_t outputs = 0;
   for (const at::Tensor& weight : weights) {
+    if (q8_0::is_quantized(weight) && !weight.is_contiguous()) {
+      return false;  // joined, transposed blocks would pass for rows
+    }
     outputs += outputs_of(weight);
   }
   return joined_rows(weights).defined() ||

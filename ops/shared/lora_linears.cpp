@@ -24,11 +24,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-bool any_learns(at::TensorList tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return tensor.requires_grad(); });
-}
-
 // The base's products, as matrices.
 variable_list base_outputs(const Backend& backend, const at::Tensor& matrix, at::TensorList weights,
                            at::TensorList biases, bool joins) {
@@ -95,7 +90,9 @@ struct LoraLinears : torch::autograd::Function<LoraLinears> {
     RECORD_FUNCTION("sherd::lora_linear", Recorded({matrix, as, bs}));
     const at::Tensor hidden = updates->add(backend, outputs, matrix, as, bs);
     variable_list saved = {
-        keep_input(*context, input, any_learns(weights) || any_learns(as), after_norm), hidden};
+        keep_input(*context, input, any_requires_grad(weights) || any_requires_grad(as),
+                   after_norm),
+        hidden};
     for (const at::TensorList part : {weights, biases, as, bs}) {
       saved.insert(saved.end(), part.begin(), part.end());
     }
@@ -123,8 +120,8 @@ struct LoraLinears : torch::autograd::Function<LoraLinears> {
       results.input = base_input_gradient(backend, gradients, saved.weights,
                                           context->saved_data.at(kJoins).toBool());
     }
-    const bool wants_weights = any_learns(saved.weights);
-    const at::Tensor input = wants_weights || any_learns(saved.as)
+    const bool wants_weights = any_requires_grad(saved.weights);
+    const at::Tensor input = wants_weights || any_requires_grad(saved.as)
                                  ? as_matrix(kept_input(*context, saved.input))
                                  : at::Tensor();
     {

@@ -29,11 +29,6 @@ Matrices matrices_of(const std::vector<LowRank>& updates, const Of& of) {
   return matrices;
 }
 
-bool any_requires_grad(at::TensorList matrices) {
-  return std::any_of(matrices.begin(), matrices.end(),
-                     [](const at::Tensor& matrix) { return matrix.requires_grad(); });
-}
-
 }  // namespace
 
 LowRankSum::LowRankSum(const std::vector<LowRank>& updates) {

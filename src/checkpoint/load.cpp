@@ -127,9 +127,9 @@ void check_base_is_loaded(const std::string& folder, const Entries& entries,
   if (!manifest.base) {
     return;
   }
-  const bool is_torn = step.has_torn_frozen_values();
+  const bool is_torn = step.torn_values().has_value();
   for (const detail::StateEntry& entry : entries) {
-    if (!entry.is_buffer() && is_kept(entry, manifest) && (is_torn || !entry.is_written)) {
+    if (!entry.is_buffer() && is_kept(entry, manifest) && !*entry.has_values) {
       throw Error(ExitCode::Usage,
                   "[load_checkpoint] the checkpoint in '" + folder +
                       "' holds only parameters that were trainable, and the frozen " +
@@ -218,8 +218,10 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     return "";
   }));
   detail::Step& step = detail::engine_of(model).step;
-  detail::ShardWriter writer(step, "load_checkpoint",
-                             manifest.base ? detail::State::TrainedValues : detail::State::Values);
+  detail::ShardWriter writer(step, "load_checkpoint");
+  for (detail::StateEntry& entry : entries) {
+    entry.begin_writing();
+  }
   if (optimizer != nullptr) {
     step.writing_begins(detail::State::Optimizer, "load_checkpoint");
   }

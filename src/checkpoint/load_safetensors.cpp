@@ -16,8 +16,6 @@ namespace sherd {
 
 namespace {
 
-// The longest that others wait for a rank whose storage is slower than theirs.
-
 using NameInFile = std::function<std::string(const std::string&)>;
 using ReaderOf = std::function<StoredReader(const std::string&)>;
 
@@ -61,6 +59,9 @@ std::vector<Source> sources_in(const SafetensorsFolder& weights, const std::stri
       continue;
     }
     StoredReader reader = reader_of ? reader_of(entry.name) : nullptr;
+    if (reader && entry.mine.is_floating_point()) {
+      faults += "\n  '" + name + "' has a reader, and its parameter is not of integers";
+    }
     faults += reader ? "" : source_fault(entry, name, *found->entry);
     sources.push_back({std::move(entry), *found, std::move(reader)});
   }
@@ -112,6 +113,9 @@ void load_safetensors(ShardedModule& model, const std::string& folder,
     return "";
   }));
   detail::ShardWriter writer(detail::engine_of(model).step, "load_safetensors");
+  for (Source& source : sources) {
+    source.entry.begin_writing();
+  }
   static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
     const WorkPhase reading(model.world(), "reading the weights in " + folder,
                             detail::kLongestRead);

@@ -44,7 +44,8 @@ void fill_entries(std::vector<detail::StateEntry>& entries, uint64_t seed, c10::
   }
   if (!left_out.empty()) {
     throw Error(ExitCode::Usage,
-                "[initialize] these were built on the meta device, and no function filled them:" +
+                "[initialize] these have no values (they were built on the meta device, or an "
+                "operation has left them torn), and no function filled them:" +
                     left_out +
                     "\nCall one of the fill functions for each; buffers have a function of their "
                     "own, buffer_init_fn.");

@@ -47,6 +47,12 @@ void StateEntry::write(int64_t first, const at::Tensor& values) {
   }
 }
 
+void StateEntry::begin_writing() {
+  if (!is_buffer()) {
+    *has_values = false;
+  }
+}
+
 void StateEntry::finish_writing() {
   if (is_buffer() && !mine.in_place().is_alias_of(buffer)) {  // `mine` is a contiguous copy
     const at::NoGradGuard no_grad;

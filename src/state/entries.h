@@ -34,6 +34,8 @@ struct StateEntry {
   [[nodiscard]] std::string mismatch(const at::Tensor& tensor) const;
   /// Writes the elements [first, first + values.numel()) of the whole that this rank holds.
   void write(int64_t first, const at::Tensor& values);
+  /// A parameter has no values until finish_writing().
+  void begin_writing();
   /// All elements have been written.
   void finish_writing();
 };

@@ -1,5 +1,7 @@
 // After an exception: the step is given up, so that the next one starts clean.
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -47,9 +49,27 @@ void Step::writing_ended(State state) {
   }
 }
 
-bool Step::has_torn_frozen_values() {
+bool Step::all_have_values() const {
+  return std::ranges::all_of(model_.units, [](const auto& unit) {
+    return std::ranges::all_of(unit->parameters(), &UnitParameter::has_values);
+  });
+}
+
+// An operation that writes a part of the parameters marks that part itself.
+std::optional<std::string> Step::torn_values() {
   tear_what_was_lost();
-  return torn_by_.contains(State::Values);
+  const bool may_be_any = torn_by_.contains(State::Values);
+  if (!may_be_any && !torn_by_.contains(State::TrainedValues)) {
+    return std::nullopt;
+  }
+  if (all_have_values()) {
+    for (const auto& unit : model_.units) {
+      for (UnitParameter& parameter : unit->parameters()) {
+        parameter.has_values = !may_be_any && !parameter.trainable;
+      }
+    }
+  }
+  return torn_by_.begin()->second;
 }
 
 void Step::check_not_torn(const std::string& operation) {

@@ -184,8 +184,10 @@ class Step {
   void writing_ended(State state);
   /// Throws Error(Usage) where a state is torn.
   void check_not_torn(const std::string& operation);
-  /// Whether values of frozen parameters may be among those that are torn.
-  [[nodiscard]] bool has_torn_frozen_values();
+  /// Returns the operation that left values torn; unset: none did. Parameters that it may have left
+  /// so have no values from then on.
+  [[nodiscard]] std::optional<std::string> torn_values();
+  [[nodiscard]] bool all_have_values() const;
   /// The same, and that no exchange has failed which values came from: waits for the device.
   void check_whole(const std::string& operation);
   [[nodiscard]] int64_t failed_backwards() const { return failed_backwards_; }

@@ -1,11 +1,13 @@
 // Linear maps with low-rank updates, against LibTorch's plain formula: values and gradients.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
@@ -183,6 +185,30 @@ TEST_P(LoraLinearTest, OfAHeadAgreesInOneChunkAndInSeveral) {
   }
 }
 
+// With B frozen, A learns, and with both frozen what made the hidden states.
+TEST(LoraLinear, OfAHeadReachesAllThatLearns) {
+  const at::Tensor targets = at::randint(300, {96}, at::kLong);
+  for (const int64_t chunk : {512, 16}) {
+    for (const bool a_learns : {true, false}) {
+      const Tensors in = random_leaves({{96, 8}, {300, 8}, {3, 8}, {300, 3}}, at::kFloat);
+      in[2].requires_grad_(a_learns);
+      in[3].requires_grad_(false);
+      linear_cross_entropy(in[0], in[1], targets, chunk, {}, {}, update_of(in[2], in[3]))
+          .backward();
+      Tensors found;
+      for (const at::Tensor& leaf : in) {
+        found.push_back(leaf.grad());
+        leaf.mutable_grad() = at::Tensor();
+      }
+      plain_head_loss(in, targets).backward();
+      for (size_t i = 0; i < in.size(); ++i) {
+        ASSERT_EQ(found[i].defined(), in[i].grad().defined()) << i;
+        EXPECT_TRUE(!found[i].defined() || at::allclose(found[i], in[i].grad(), 1e-4, 1e-5)) << i;
+      }
+    }
+  }
+}
+
 // A frozen base.
 struct Frozen {
   at::Tensor x, A, B;
@@ -229,37 +255,48 @@ TEST_P(LoraLinearTest, HasTheSameBitsWithoutAGradient) {
   }
 }
 
-TEST(LoraLinear, LeavesTheInputsGradientOutWhereNobodyWantsIt) {
-  const Frozen frozen(at::kFloat);
-  const at::Tensor x = frozen.x.detach();
-  const LowRank update = update_of(frozen.A, frozen.B);
-  ops::linear(x, frozen.weights[0], std::nullopt, update).sum().backward();
-  EXPECT_FALSE(x.grad().defined() || frozen.weights[0].grad().defined());
-  EXPECT_TRUE(frozen.A.grad().defined() && frozen.B.grad().defined());
-}
-
-// The plain back end, which notes the products with a weight's shape as output.
-int64_t weight_products = 0;
+// Counts the products of each shape.
+std::map<std::vector<int64_t>, int64_t> products;
 void noting_mm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  weight_products += out.sizes() == at::IntArrayRef({8, 16}) ? 1 : 0;
+  ++products[out.sizes().vec()];
   plain::plain_backend().mm(out, a, b);
 }
 
-TEST(LoraLinear, ComputesNoGradientOfAFrozenBase) {
+// The plain back end.
+const Backend& noting() {
   static const Backend noting = [] {
     Backend backend = plain::plain_backend();
     backend.mm = &noting_mm;
     return backend;
   }();
-  const WithBackend with(noting);
+  return noting;
+}
+
+TEST(LoraLinear, LeavesTheInputsGradientOutWhereNobodyWantsIt) {
+  const WithBackend with(noting());
+  for (const bool is_wanted : {false, true}) {
+    const Frozen frozen(at::kFloat);
+    const at::Tensor x = frozen.x.detach().requires_grad_(is_wanted);
+    const LowRank update = update_of(frozen.A, frozen.B);
+    const at::Tensor sum = ops::linear(x, frozen.weights[0], std::nullopt, update).sum();
+    products.clear();
+    sum.backward();
+    EXPECT_EQ(products[x.sizes().vec()], is_wanted ? 1 : 0);
+    EXPECT_EQ(x.grad().defined(), is_wanted);
+    EXPECT_TRUE(frozen.A.grad().defined() && frozen.B.grad().defined());
+  }
+}
+
+TEST(LoraLinear, ComputesNoGradientOfAFrozenBase) {
+  const WithBackend with(noting());
   for (const bool is_frozen : {true, false}) {
     const Frozen frozen(at::kFloat);
     frozen.weights[0].requires_grad_(!is_frozen);
-    weight_products = 0;
+    products.clear();
     const LowRank update = update_of(frozen.A, frozen.B);
     ops::linear(frozen.x, frozen.weights[0], std::nullopt, update).sum().backward();
     swiglu_linear(frozen.x, frozen.x, frozen.weights[0], update).sum().backward();
-    EXPECT_EQ(weight_products, is_frozen ? 0 : 2);
+    EXPECT_EQ((products[{8, 16}]), is_frozen ? 0 : 2);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
@@ -367,6 +369,63 @@ TEST(LoadSafetensors, FailsOnAllRanksTogether) {
     expect_error([&] { load_safetensors(model, mine); }, ExitCode::InputMissing,
                  {"the weights could not be read, rank 1", "elsewhere"});
   });
+}
+
+// The folder's name for a parameter if `some` takes it; else none.
+std::function<std::string(const std::string&)> of_names(bool in_head) {
+  return [in_head](const std::string& name) {
+    return name.starts_with("head.") == in_head ? name : "";
+  };
+}
+
+TEST(LoadSafetensors, OfAPartLeavesTheRestWithoutValues) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "model";
+  auto whole = fully_shard(make_net(), Mesh::shard(World::alone()));
+  write_weights(path, full_state_dict(whole));
+  const at::Tensor expected = whole(make_example(1).x).detach();
+  run_ranks(2, [&](World world) {
+    auto model = fully_shard(on_meta([] { return Net(); }), Mesh::shard(world));
+    load_safetensors(model, path, of_names(false));
+    expect_error([&] { model(make_example(1).x); }, ExitCode::Usage,
+                 {"parameter 'head.weight' was built on the meta device and has no values"});
+    load_safetensors(model, path, of_names(true));
+    EXPECT_TRUE(at::equal(model(make_example(1).x), expected));
+  });
+}
+
+// Neither of two loads alone does.
+TEST(LoadSafetensors, InPartsMendsATornModel) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "model";
+  const std::string damaged = folder.path() / "checkpoint";
+  run_ranks(1, [&](World world) {
+    auto model = fully_shard(make_net(), Mesh::shard(world));
+    write_weights(path, full_state_dict(model));
+    save_checkpoint(model, damaged, "");
+    std::fstream file(damaged + "/shard-00000-of-00001.safetensors");
+    file.seekp(-1, std::ios::end).put('\x7f');
+    file.close();
+    expect_error([&] { load_checkpoint(model, damaged); }, ExitCode::BadData, {"digest"});
+    for (const bool in_head : {false, true}) {
+      expect_error([&] { model(make_example(1).x); }, ExitCode::Usage, {"torn: load_checkpoint"});
+      load_safetensors(model, path, of_names(in_head));
+    }
+    model(make_example(1).x);
+  });
+}
+
+TEST(LoadSafetensors, TakesReadersOfIntegersAlone) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "model";
+  auto model = fully_shard(make_net(), Mesh::shard(World::alone()));
+  write_weights(path, full_state_dict(model));
+  const auto reader_of = [](const std::string& name) -> StoredReader {
+    return name == "head.bias" ? [](const SafetensorsLocation&, int64_t, int64_t, void*) {}
+                               : StoredReader();
+  };
+  expect_error([&] { load_safetensors(model, path, {}, reader_of); }, ExitCode::BadData,
+               {"'head.bias' has a reader, and its parameter is not of integers"});
 }
 
 }  // namespace

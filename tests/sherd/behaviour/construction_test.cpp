@@ -138,7 +138,9 @@ TEST(Initialize, ListsWhatWasNotFilled) {
       }
     };
     expect_error([&] { initialize(model, 1, only_weights); }, ExitCode::Usage,
-                 {"[initialize] these were built on the meta device, and no function filled them:"
+                 {"[initialize] these have no values (they were built on the meta device, or an "
+                  "operation has "
+                  "left them torn), and no function filled them:"
                   "\n  parameter 'input.bias'\n  parameter 'head.bias'\n  parameter "
                   "'block0.up.bias'",
                   "Call one of the fill functions for each"});

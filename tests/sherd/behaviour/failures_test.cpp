@@ -34,6 +34,7 @@ TEST(FullyShard, RefusesParametersItCannotCut) {
   expect_refused(at::ones({}), "is a scalar, which cannot be sharded: give it shape [1].");
   expect_refused(at::ones({2, 3}).t(), "is not contiguous: register parameter.contiguous()");
   expect_refused(at::ones({2}, at::kBool), "is Bool; supported are Float and BFloat16, and ");
+  expect_refused(at::ones({2}, at::kUInt16), "is UInt16; supported are Float and BFloat16, and ");
   expect_refused(at::ones({2}, at::kDouble), "is Double; supported are Float and BFloat16, and ");
   expect_refused(at::ones({0, 3}), "has no elements: leave it out of the model.");
 }

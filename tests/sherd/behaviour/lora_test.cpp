@@ -147,6 +147,8 @@ TEST(Lora, RefusesBeforeItChangesAnything) {
   };
   const std::vector<Case> cases = {
       {{.shape = {.rank = 0, .alpha = 6}}, {"rank 0 for module 'a.up'", "at least rank 1"}},
+      {{.shape = {.rank = 2}}, {"alpha 0.0", "change nothing", "LoraShape::alpha"}},
+      {{.shape = {.rank = 2, .alpha = std::nan("")}}, {"alpha nan", "change nothing"}},
       {{.shape = {.rank = 2, .alpha = 6, .dropout = 1}}, {"dropout 1.0", "below 1"}},
       {{.shape = kShape, .targets = {"q_proj"}}, {"target 'q_proj' matches no module", "down, up"}},
       {{.shape = kShape, .targets = {"up", "head"}},
