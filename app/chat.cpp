@@ -60,7 +60,7 @@ int chat(Rank& rank, ChatFlags flags) {
   resolve_model(names, flags.model);
   sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
   const auto source = find_model(flags.model);
-  const auto tokenizer = llm::setup::load_tokenizer(source.model_folder);
+  const auto tokenizer = llm::eval::tokenizer_of(source);
   const auto shape = llm::eval::shape_of(source);
   llm::eval::require_same_model(source, shape, tokenizer);
   tokenizer.check_vocabulary(shape.shapes->vocab_rows());

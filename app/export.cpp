@@ -13,6 +13,7 @@
 #include "app/numbers.h"
 #include "app/rank.h"
 #include "app/verbs.h"
+#include "llm/adapters/peft_config.h"
 #include "llm/export/export_checkpoint.h"
 #include "llm/export/export_gguf.h"
 #include "llm/io/hf_config.h"
@@ -50,8 +51,20 @@ const std::map<std::string, llm::gguf::FileKind>& kinds_of_gguf() {
   return kinds;
 }
 
+void refuse_adapter_folder(const std::string& folder) {
+  if (llm::adapters::is_peft_folder(folder)) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("'{}' is the folder of a PEFT adapter, and sherd export reads checkpoints of "
+                    "runs. Give the output folder of the run that made it, as in sherd export RUN "
+                    "--merged --out FOLDER; or merge the adapter in PEFT: merge_and_unload()",
+                    folder));
+  }
+}
+
 // Puts the checkpoint in place of the run and the choice in it.
 void choose_checkpoint(ExportFlags& flags) {
+  refuse_adapter_folder(flags.run.empty() ? flags.options.checkpoint : flags.run);
   const std::string& which = flags.options.checkpoint;
   if (flags.run.empty() && (which == "best" || which == "last")) {
     throw sherd::Error(sherd::ExitCode::Usage,
@@ -68,7 +81,7 @@ void choose_checkpoint(ExportFlags& flags) {
   }
 }
 
-// Whether it is the folder of a model in place of a run's.
+// True for the folder of a model in place of a run's.
 bool is_model_folder(const std::string& folder) {
   return std::filesystem::exists(folder + "/config.json") && llm::io::has_weights(folder);
 }
@@ -139,14 +152,17 @@ void add_export(CLI::App& program, Verb& chosen) {
   verb->add_option("--gguf", flags->gguf,
                    "GGUF file for llama.cpp and Ollama, or folder for it, in place of --out")
       ->excludes(out);
-  verb->add_option("--model", options.model,
-                   "source of config and tokenizer (default: the run's model.path)");
+  verb->add_option(
+      "--model", options.model,
+      "source of config, tokenizer and the weights that were not trained (default: the "
+      "run's model.path)");
   verb->add_flag("--merged", options.merged,
                  "of a run that trained an adapter: the model with the adapter in its weights, in "
                  "place of the adapter");
   add_ignore_fields(*verb, options.ignored_fields);
   one_of(verb->add_option("--dtype", flags->dtype,
-                          "dtype of the weights (default: the source model's); q8_0: with --gguf"),
+                          "dtype of the weights (default: the source model's, of an adapter fp32); "
+                          "q8_0: with --gguf"),
          {"bf16", "fp16", "fp32", "f16", "f32", "q8_0"});
   verb->callback([flags, &chosen] {
     if (flags->run.empty() && flags->options.checkpoint.empty()) {

@@ -79,7 +79,8 @@ class Encoder {
         max_new_tokens_(flags.options.max_new_tokens) {
     const bool has_learned = !source.chat_template.empty();
     if (flags.raw && !has_learned) {
-      stop_ids_ = tokenizer_.stop_ids();  // whatever is wrong with the folder's template
+      // Whatever is wrong with the folder's template.
+      stop_ids_ = llm::eval::stop_ids_of(source, tokenizer_);
       return;
     }
     llm::eval::EvaluatedChat found = llm::eval::chat_of(source, tokenizer_, flags.chat_template);
@@ -285,8 +286,7 @@ int generate(Rank& rank, GenerateFlags flags) {
     }
   });
   auto source = read_on_all_ranks(world, [&] { return find_model(flags.model); });
-  const auto tokenizer =
-      read_on_all_ranks(world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
+  const auto tokenizer = read_on_all_ranks(world, [&] { return llm::eval::tokenizer_of(source); });
   const auto prompts = read_on_all_ranks(world, [&] { return given_prompts(flags); });
   const auto shape = read_on_all_ranks(world, [&] {
     auto read = llm::eval::shape_of(source);

@@ -123,11 +123,15 @@ void HubNames::resolve(llm::config::RunConfig& config) {
   resolve_model(config.model.path, "model.path");
 }
 
-void HubNames::resolve_model(std::string& path, const std::string& key) {
+void HubNames::resolve_model(std::string& path, const std::string& key,
+                             const std::string& revision) {
   if (!is_name_on_hub(path)) {
     return;
   }
-  const Wanted wanted{{RepoKind::Model, path}};
+  Wanted wanted{{RepoKind::Model, path}};
+  if (!revision.empty()) {
+    wanted.revision = revision;
+  }
   const fs::path folder = for_all(key, path, "folder", [&](const llm::hub::Asker& asker) {
     const auto settings = settings_now();
     if (options_.may_fetch) {

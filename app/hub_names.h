@@ -43,8 +43,9 @@ class HubNames {
 
   /// Replaces names in model.path, data.train and data.eval.
   void resolve(llm::config::RunConfig& config);
-  /// Replaces the name of a model; `key` is its flag or key, for messages.
-  void resolve_model(std::string& path, const std::string& key);
+  /// Replaces the name of a model; `key` is its flag or key, for messages. `revision`: a branch,
+  /// tag or commit; empty: the main branch.
+  void resolve_model(std::string& path, const std::string& key, const std::string& revision = "");
   /// Replaces the name of a data set: ORG/NAME, ORG/NAME:SPLIT or ORG/NAME:CONFIG/SPLIT. Several
   /// files of a split become one path with a `*`.
   void resolve_data(std::string& path, const std::string& key);

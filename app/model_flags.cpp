@@ -29,14 +29,17 @@ void add_model_flags(CLI::App& verb, ModelFlags& flags) {
 
 void resolve_model(HubNames& names, ModelFlags& flags) {
   names.resolve_model(flags.model, "--model");
+  std::string revision;
   if (flags.base.empty() && llm::adapters::is_peft_folder(flags.model)) {
     try {
-      flags.base = llm::adapters::base_folder_of(llm::adapters::read_peft_config(flags.model));
+      const llm::adapters::PeftConfig config = llm::adapters::read_peft_config(flags.model);
+      flags.base = llm::adapters::base_folder_of(config);
+      revision = config.revision;
     } catch (const sherd::Error&) {
       return;  // find_model() reports it, once for all ranks
     }
   }
-  names.resolve_model(flags.base, "--base");
+  names.resolve_model(flags.base, "--base", revision);
 }
 
 void take_model(ModelFlags& flags) {

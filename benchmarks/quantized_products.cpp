@@ -1,4 +1,4 @@
-// Products with a frozen weight in 8 bits beside the same ones with the weight in bf16 or fp32, in
+// Products with a frozen weight in 8 bits and the same ones with the weight in bf16 or fp32, in
 // turns: forward, and back to the input.
 //
 //   OMP_NUM_THREADS=1 build/release/bin/quantized_products [TOKENS INPUTS OUTPUTS]   (512 1024

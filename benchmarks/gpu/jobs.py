@@ -223,7 +223,7 @@ def qwen(place):
 
 
 def lora(place):
-    """Beside the row of all parameters in command 2."""
+    """For comparison with the row of all parameters in command 2."""
     yield row(place, LLAMA_4096, 35, "--lora-rank", "16", variant="LoRA of rank 16", group="rivals")
     yield row(place, LLAMA, 35, "--lora-rank", "16", variant="LoRA of rank 16", group="rivals")
 

@@ -42,7 +42,7 @@ std::string last_part(const std::string& name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-// How a name was found.
+// The rule by which a name was found.
 enum class Found { No, ByPattern, ByName, ByEnd };
 
 // adapter.targets or adapter.exclude.
@@ -188,7 +188,7 @@ std::string did_you_mean(const std::string& entry, const std::vector<std::string
   return nearest.empty() ? "" : ". Did you mean \"" + nearest + "\"?";
 }
 
-// What stands in adapter.targets finds no linear map.
+// An entry of adapter.targets finds no linear map.
 [[noreturn]] void refuse_names(const config::AdapterSection& adapter, const std::string& entry,
                                const std::vector<ModuleName>& modules) {
   const std::vector<std::string> parts = linear_parts(modules);
@@ -251,15 +251,19 @@ bool is_within(const std::string& module, const std::vector<std::string>& whole)
   });
 }
 
-// Every name of a list that a person wrote finds something. (Folders of PEFT may name more.)
+// Every name of a list that a person wrote finds something. A folder of PEFT may name more, but not
+// only such names.
 void require_names(const config::AdapterSection& adapter, const std::vector<ModuleName>& modules) {
-  for (const std::string& entry : adapter.targets.names) {
-    const bool is_found = std::any_of(modules.begin(), modules.end(), [&](const auto& module) {
+  const auto is_found = [&](const std::string& entry) {
+    return std::any_of(modules.begin(), modules.end(), [&](const auto& module) {
       return module.name == entry || ends_in(module.name, entry);
     });
-    if (!is_found && adapter.path.empty()) {
-      refuse_names(adapter, entry, modules);
-    }
+  };
+  const std::vector<std::string>& names = adapter.targets.names;
+  const auto lost = std::find_if_not(names.begin(), names.end(), is_found);
+  const bool may_lose = !adapter.path.empty() && std::any_of(names.begin(), names.end(), is_found);
+  if (lost != names.end() && !may_lose) {
+    refuse_names(adapter, *lost, modules);
   }
 }
 

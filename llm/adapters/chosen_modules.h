@@ -1,5 +1,5 @@
 #pragma once
-// Which modules of a model an adapter changes, by PEFT's rules.
+// The modules of a model that an adapter changes, by PEFT's rules.
 
 #include <string>
 #include <vector>
@@ -38,7 +38,7 @@ struct ChosenModules {
 [[nodiscard]] ChosenModules choose_modules(const torch::nn::Module& model,
                                            const config::AdapterSection& adapter);
 
-/// Whether linear maps of this model store their weights as [inputs, outputs]: GPT-2's Conv1D,
+/// True if linear maps of this model store their weights as [inputs, outputs]: GPT-2's Conv1D,
 /// PEFT's `fan_in_fan_out`.
 [[nodiscard]] bool has_transposed_weights(const torch::nn::Module& model);
 

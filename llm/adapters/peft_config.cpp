@@ -38,13 +38,14 @@ constexpr std::array kReadFields = {"peft_type",
                                     "modules_to_save",
                                     "bias",
                                     "base_model_name_or_path",
+                                    "revision",
                                     "init_lora_weights",
                                     "ensure_weight_tying"};
-constexpr std::array kHarmlessFields = {"auto_mapping",   "revision",       "inference_mode",
-                                        "peft_version",   "megatron_core",  "qalora_group_size",
-                                        "fan_in_fan_out", "runtime_config", "eva_config"};
+constexpr std::array kHarmlessFields = {"auto_mapping",   "inference_mode",    "peft_version",
+                                        "megatron_core",  "qalora_group_size", "fan_in_fan_out",
+                                        "runtime_config", "eva_config"};
 
-// Why a field that is not neutral is refused, beside its name.
+// The reason for refusing a field that is not neutral; the message names the field too.
 struct Refusal {
   const char* field;
   const char* reason;
@@ -345,6 +346,7 @@ PeftConfig read_peft_config(const std::string& folder) {
   adapter.layers_pattern = fields.names("layers_pattern");
   adapter.modules_to_save = fields.names("modules_to_save");
   read.base = fields.text("base_model_name_or_path");
+  read.revision = fields.text("revision");
   read.ties_weights = fields.flag("ensure_weight_tying");
   check_targets(fields, adapter);
   fields.refuse_others();
@@ -364,14 +366,21 @@ config::AdapterSection with_folder(const config::AdapterSection& adapter) {
   if (adapter.kind == config::AdapterKind::None || adapter.path.empty()) {
     return adapter;
   }
-  config::AdapterSection whole = read_peft_config(adapter.path).adapter;
-  require_same(adapter, whole);
-  whole.dropout = adapter.dropout;
+  return decided_by(read_peft_config(adapter.path).adapter, adapter);
+}
+
+config::AdapterSection decided_by(const config::AdapterSection& folder,
+                                  const config::AdapterSection& given) {
+  require_same(given, folder);
+  config::AdapterSection whole = folder;
+  whole.path = given.path;
+  whole.dropout = given.dropout;
   return whole;
 }
 
 std::string peft_config_text(const torch::nn::Module& model, const config::AdapterSection& adapter,
-                             const std::string& base, bool tied_embedding) {
+                             const std::string& base, bool tied_embedding,
+                             const std::string& revision) {
   const bool lists = adapter.targets.pattern == config::kAllLinear;
   const ChosenModules chosen = choose_modules(model, adapter);
   const ordered_json file = {{"alpha_pattern", object_of(adapter.alpha_pattern)},
@@ -390,6 +399,7 @@ std::string peft_config_text(const torch::nn::Module& model, const config::Adapt
                              {"peft_type", "LORA"},
                              {"r", adapter.rank},
                              {"rank_pattern", object_of(adapter.rank_pattern)},
+                             {"revision", revision.empty() ? ordered_json() : revision},
                              {"target_modules", lists ? ordered_json(listed_targets(model, adapter))
                                                       : json_of(adapter.targets)},
                              {"task_type", "CAUSAL_LM"},

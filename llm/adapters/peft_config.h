@@ -12,14 +12,15 @@ namespace llm::adapters {
 inline constexpr const char* kPeftConfigFile = "adapter_config.json";
 inline constexpr const char* kPeftWeightsFile = "adapter_model.safetensors";
 
-/// What an adapter_config.json says.
+/// The content of an adapter_config.json.
 struct PeftConfig {
   config::AdapterSection adapter;  ///< of kind Lora; `path` is the folder
   std::string base;                ///< base_model_name_or_path, as written; empty: it says none
   bool ties_weights = false;       ///< ensure_weight_tying
+  std::string revision = {};       ///< of a base on a hub; empty: its main branch
 };
 
-/// Whether a folder holds an adapter and no model.
+/// True if a folder holds an adapter and no model.
 [[nodiscard]] bool is_peft_folder(const std::string& folder);
 
 /// Reads the folder's adapter_config.json. Throws sherd::Error: InputMissing; BadData, with file
@@ -37,11 +38,17 @@ struct PeftConfig {
 /// than the folder has.
 [[nodiscard]] config::AdapterSection with_folder(const config::AdapterSection& adapter);
 
-/// What PEFT needs to read an adapter of `model`, which is adapted. "all-linear" becomes the names
-/// that it found: the last parts where these find the same, else whole names. `base`: a folder or a
-/// name on a hub.
+/// `given` with the keys that a folder decides, as `folder` has them: what was read of the folder
+/// before, which may be gone by now. Throws sherd::Error(Usage) as with_folder().
+[[nodiscard]] config::AdapterSection decided_by(const config::AdapterSection& folder,
+                                                const config::AdapterSection& given);
+
+/// The text by which PEFT reads an adapter of `model`, which is adapted. "all-linear" becomes the
+/// names that it found: the last parts where these find the same, else whole names. `base`: a
+/// folder or a name on a hub; `revision`: its commit there, empty for none.
 [[nodiscard]] std::string peft_config_text(const torch::nn::Module& model,
                                            const config::AdapterSection& adapter,
-                                           const std::string& base, bool tied_embedding);
+                                           const std::string& base, bool tied_embedding,
+                                           const std::string& revision = "");
 
 }  // namespace llm::adapters

@@ -16,7 +16,7 @@ namespace llm::adapters {
 /// The file with the values of the adapter in adapter.path.
 [[nodiscard]] std::string peft_weights_path(const config::AdapterSection& adapter);
 
-/// What PEFT calls a parameter: "base_model.model." before its name.
+/// PEFT's name of a parameter: "base_model.model." before its own.
 [[nodiscard]] std::string peft_name(const std::string& parameter);
 
 /// The tensors of an adapter's file, in the order of the model, which is adapted and may be on

@@ -38,7 +38,7 @@ enum class DataFormat {
   Text,
   Preference
 };
-/// What is learned of the data. Dpo: from pairs, which of two answers is better.
+/// The lesson of the data. Dpo: pairs tell which of two answers is better.
 enum class Objective { Supervised, Dpo };
 /// The loss of a pair (`llm::model::DpoLoss`).
 enum class PreferenceLoss { Sigmoid, Ipo, Hinge, Robust };
@@ -81,7 +81,7 @@ enum class ReduceDtype { Float32, BFloat16 };
 enum class ReduceScatter { RankOrder, Native };
 /// Whether the loss is scaled, so that small gradients do not vanish. Auto: under float16.
 enum class Scaler { Auto, None };
-/// What is trained in place of the model's own parameters.
+/// The kind of parameters that are trained in place of the model's own.
 enum class AdapterKind { None, Lora };
 /// What a log is written as.
 enum class SinkKind { Jsonl, TensorBoard, Wandb, Mlflow };

@@ -79,6 +79,14 @@ void check_trainable(const ModelSection& model, std::vector<Fault>& faults) {
   }
 }
 
+void check_quantize(const ModelSection& model, std::vector<Fault>& faults) {
+  if (model.quantize != Quantize::None && model.init == Init::Random) {
+    faults.push_back({"model.quantize",
+                      "model.quantize holds given weights, which stay frozen, and model.init = "
+                      "\"random\" gives none: leave one of the two out"});
+  }
+}
+
 void check_warmup(const RunConfig& config, std::vector<Fault>& faults) {
   const auto steps = config.train.max_steps;
   const auto warmup = config.schedule.warmup.steps;
@@ -302,6 +310,7 @@ std::vector<Fault> validate(const RunConfig& config) {
   std::vector<Fault> faults;
   check_required(config, faults);
   check_trainable(config.model, faults);
+  check_quantize(config.model, faults);
   check_precision(config.precision, faults);
   check_batch(config.train, faults);
   check_objective(config, faults);

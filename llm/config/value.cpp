@@ -98,7 +98,7 @@ std::optional<std::vector<std::int64_t>> as_integers(const Raw& raw, const Range
   return all;
 }
 
-// What a flag says of modules. No name of a module has a character that makes a pattern of it, but
+// Modules chosen by a flag. No name of a module has a character that makes a pattern of it, but
 // for the dot.
 ModuleChoice choice_in(const std::string& text) {
   const bool is_pattern =

@@ -17,7 +17,7 @@ namespace llm::eval {
 [[nodiscard]] std::vector<std::int64_t> dealt(std::int64_t samples, std::int64_t batch,
                                               std::int64_t round, const sherd::World& world);
 
-/// Whether any rank was asked to stop. Collective.
+/// True if any rank was asked to stop. Collective.
 [[nodiscard]] bool any_stop_requested(sherd::World& world,
                                       const std::function<bool()>& stop_requested);
 

@@ -68,31 +68,41 @@ class OutFolder {
 
 constexpr const char* kPeftStem = "adapter_model";
 
-// ORG/NAME of a folder in the hub's cache, …/models--ORG--NAME/snapshots/COMMIT; else the folder.
-std::string base_name_of(const std::string& folder) {
-  const fs::path snapshots = fs::path(folder).lexically_normal().parent_path();
+// A model as others find it: its name on a hub with the commit, or its folder without one.
+struct NamedBase {
+  std::string name;
+  std::string revision = {};
+};
+
+// A snapshot in the hub's cache lies in …/models--ORG--NAME/snapshots/COMMIT.
+NamedBase named_base(const std::string& folder) {
+  const fs::path snapshot = fs::path(folder).lexically_normal();
+  const fs::path snapshots = snapshot.parent_path();
   std::string name = snapshots.parent_path().filename().string();
   const std::string prefix = "models--";
   if (snapshots.filename() != "snapshots" || !name.starts_with(prefix)) {
-    return folder;
+    return {folder};
   }
   name.erase(0, prefix.size());
-  const std::size_t dashes = name.find("--");
-  return dashes == std::string::npos ? name : name.replace(dashes, 2, "/");
+  if (const std::size_t dashes = name.find("--"); dashes != std::string::npos) {
+    name.replace(dashes, 2, "/");
+  }
+  return {name, snapshot.filename().string()};
 }
 
-// adapter_config.json, and beside it the tokenizer, as trainers leave it for those who converse.
+// adapter_config.json, and next to it the tokenizer, as trainers leave it for those who converse.
 void write_adapter_config(const ExportSource& source, const std::string& out) {
   io::copy_tokenizer(source.model, out, source.chat);
+  const NamedBase base = named_base(source.model);
   sherd::files::write_file(
       out + "/" + adapters::kPeftConfigFile,
-      adapters::peft_config_text(*source.shapes, source.adapter, base_name_of(source.model),
-                                 source.config.shape.tied_embedding));
+      adapters::peft_config_text(*source.shapes, source.adapter, base.name,
+                                 source.config.shape.tied_embedding, base.revision));
 }
 
 }  // namespace
 
-// What is exported, found out before anything is written.
+// The source and the files of an export, found out before anything is written.
 struct CheckpointExport::State {
   explicit State(const ExportOptions& options)
       : source(options),

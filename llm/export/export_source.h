@@ -1,5 +1,5 @@
 #pragma once
-// A checkpoint with the model it belongs to: what every export begins with.
+// A checkpoint with the model it belongs to: every export begins with one.
 
 #include <cstdint>
 #include <functional>
@@ -32,13 +32,13 @@ namespace llm::exports {
 struct ExportOptions {
   std::string checkpoint = {};  ///< a checkpoint's folder, or a run's output folder (its newest)
   std::string out;              ///< the folder to make; it may exist, empty
-  std::string
-      model;  ///< where config.json and tokenizer come from; empty: the run's own model.path
-  std::vector<std::string> ignored_fields = {};  ///< of config.json, beside those of the run
+  /// Source of config.json, tokenizer and untrained weights; empty: the run's own model.path.
+  std::string model = {};
+  std::vector<std::string> ignored_fields = {};  ///< of config.json, besides those of the run
   /// Of a run that trained an adapter: the sum of the model and the adapter, not the adapter.
   bool merged = false;
-  std::optional<c10::ScalarType>
-      dtype;  ///< of the weights; unset: that of the source model's weights
+  /// Of the weights; unset: that of the source model's weights, of an adapter fp32.
+  std::optional<c10::ScalarType> dtype = std::nullopt;
 };
 
 /// The weights of a model folder, open as long as they are read.
@@ -46,14 +46,14 @@ struct FolderWeights {
   /// Throws sherd::Error as io::match_weights() does.
   FolderWeights(const std::string& folder, const model::CausalLmImpl& model)
       : files(folder), places(io::match_weights(model, files)) {}
-  /// Where a parameter of the model lies.
+  /// The place of a parameter of the model.
   [[nodiscard]] const sherd::SafetensorsLocation& location_of(const std::string& parameter) const;
 
   sherd::SafetensorsFolder files;
   std::vector<io::WeightSource> places;
 };
 
-/// What is exported, found out before anything is written: a model, or a run's adapter alone.
+/// The source of an export, read before anything is written: a model, or a run's adapter alone.
 struct ExportSource {
   /// Reads checkpoint and model; `out` is not looked at. Throws sherd::Error: InputMissing;
   /// BadData, also for a checkpoint of another model or over another base; Usage for a merged

@@ -29,7 +29,7 @@ struct WeightSource {
 [[nodiscard]] std::vector<WeightSource> match_weights(const model::CausalLmImpl& model,
                                                       const sherd::SafetensorsFolder& folder);
 
-/// What the folder calls a parameter that was matched, empty for others: for
+/// Returns the folder's name of a parameter that was matched, empty for others: for
 /// sherd::load_safetensors().
 [[nodiscard]] std::function<std::string(const std::string&)> names_in_file(
     const std::vector<WeightSource>& sources);

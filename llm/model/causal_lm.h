@@ -49,7 +49,7 @@ struct ObjectiveInputs {
   at::Tensor dropout_keys_T = {};     ///< as loss_sum() takes them
 };
 
-/// What an objective makes of a batch.
+/// Loss and figures of an objective for a batch.
 struct ObjectiveLoss {
   at::Tensor loss_sum;   ///< fp64 []: differentiable
   at::Tensor figures_F;  ///< fp64 [F]: sherd::ObjectiveTerms::figures_F
@@ -141,7 +141,7 @@ class CausalLmImpl : public torch::nn::Module {
                                    at::Device device);
   [[nodiscard]] at::Tensor positions_of(const sherd::ops::Documents& documents, KvCache* cache,
                                         at::Device device) const;
-  // What the head sees of supervised positions -> [S, D], and what it is to predict -> [S].
+  // Inputs of the head at supervised positions -> [S, D], and the labels there -> [S].
   struct HeadInputs;
   [[nodiscard]] HeadInputs head_inputs(const at::Tensor& ids_T, const Supervised& supervised,
                                        const sherd::ops::Documents& documents,

@@ -1,5 +1,5 @@
 #pragma once
-// Which elements dropout drops, by counters alone.
+// Counters that decide which elements dropout drops.
 
 #include <cstdint>
 #include <span>

@@ -16,7 +16,7 @@
 
 namespace llm::model {
 
-/// What the adapter of a linear map adds, for the operator that computes the map; empty without an
+/// The product that an adapter adds to a linear map, for the map's operator; empty without an
 /// adapter that is enabled. `dropout_keys`: as Context::dropout_keys_T.
 [[nodiscard]] sherd::ops::LowRank low_rank_of(const sherd::LoraModule& module,
                                               const at::Tensor& dropout_keys);

@@ -14,7 +14,7 @@ namespace llm::model {
 /// Before sharding. Throws sherd::Error(Usage), naming it, for a weight that is to be trained.
 void quantize_q8_0(CausalLmImpl& model);
 
-/// How many numbers quantized weights hold.
+/// The number of values in quantized weights.
 [[nodiscard]] std::int64_t quantized_numbers(const CausalLmImpl& model);
 
 /// For people: which weights of layers quantize_q8_0() left because of their rows. Empty for none.

@@ -1,5 +1,5 @@
 #pragma once
-// Which rows of a batch's head belong to which document.
+// The rows of a batch's head by document.
 
 #include <ATen/core/Tensor.h>
 

@@ -45,7 +45,7 @@ std::vector<at::Tensor> linear_weights(const model::CausalLmImpl& model) {
 
 namespace {
 
-// How far gradients go back, by the order in which parameters are computed with. A frozen parameter
+// The range of backward, by the order in which parameters are computed with. A frozen parameter
 // before the first trained one needs no backward.
 class BackwardReach {
  public:

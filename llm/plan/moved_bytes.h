@@ -9,15 +9,16 @@
 
 namespace llm::plan {
 
-/// What a call of an operator reads and writes where one kernel does all that belongs together, as
-/// on GPUs: of a product what is done beside it in passes of their own, of others each array once.
-/// Whether the weight of ops::swiglu_linear() or geglu_linear() takes no gradient, by the arguments
+/// True if the weight of ops::swiglu_linear() or geglu_linear() takes no gradient, by the arguments
 /// of their backward.
 [[nodiscard]] bool has_frozen_weight(c10::ArrayRef<const c10::IValue> arguments);
-/// Of a loss: whether its second argument, the head's weight, is frozen.
+/// The same of the second argument of a loss, the head's weight.
 [[nodiscard]] bool has_frozen_head(c10::ArrayRef<const c10::IValue> arguments);
-/// By its name without "sherd::" or "aten::" and the arguments that profilers see. What only names
-/// memory anew moves nothing.
+
+/// Bytes that a call of an operator reads and writes where one kernel does all that belongs
+/// together, as on GPUs: of a product those of the passes after it, of others each array once. By
+/// its name without "sherd::" or "aten::" and the arguments that profilers see. A view moves
+/// nothing.
 [[nodiscard]] double moved_bytes(std::string_view name, c10::ArrayRef<const c10::IValue> arguments);
 
 /// Whether a call of swiglu_linear_backward or geglu_linear_backward makes the gated product in the

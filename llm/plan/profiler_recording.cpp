@@ -90,7 +90,7 @@ c10::IValue argument_of(const kineto::KinetoEvent& event, std::size_t index) {
         return c10::scalarTypeToTypeMeta(candidate).name() == event.dtypes()[index];
       });
   if (type != kTypes.end()) {
-    // Whether a weight is frozen is not recorded: what is recorded are steps that train all.
+    // Recorded steps train all weights, so nothing is recorded about frozen ones.
     return at::empty(event.shapes()[index], at::TensorOptions(*type).device(at::kMeta))
         .set_requires_grad(c10::isFloatingType(*type));
   }

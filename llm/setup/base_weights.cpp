@@ -117,14 +117,16 @@ std::string shown(const BaseWeights& base) {
 
 BaseWeights base_weights(const std::string& folder, const BaseWeights& known) {
   const sherd::SafetensorsFolder weights(folder);
-  BaseWeights found;
+  BaseWeights found{.folder = std::filesystem::weakly_canonical(folder).string()};
   for (const sherd::SafetensorsFile& file : weights.files()) {
     found.files.push_back(weight_file_of(file.path()));
   }
   std::sort(found.files.begin(), found.files.end(),
             [](const WeightFile& one, const WeightFile& other) { return one.name < other.name; });
-  found.sha256 =
-      !known.empty() && known.files == found.files ? known.sha256 : digest_of_weights(weights);
+  // Siblings may have the same shape, and a packer may have given all files one time.
+  const bool is_known =
+      !known.empty() && known.folder == found.folder && known.files == found.files;
+  found.sha256 = is_known ? known.sha256 : digest_of_weights(weights);
   return found;
 }
 

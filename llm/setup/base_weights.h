@@ -21,13 +21,14 @@ struct BaseWeights {
   /// Over the names, dtypes, shapes and bytes of all tensors, however they are cut into files.
   std::string sha256 = {};
   std::vector<WeightFile> files = {};  ///< in the order of their names
+  std::string folder = {};             ///< canonical; empty in older checkpoints
   [[nodiscard]] bool empty() const { return sha256.empty(); }
   bool operator==(const BaseWeights&) const = default;
 };
 
-/// Returns the weights of a folder. Reads each byte once, on all threads, unless names, sizes and
-/// times of all files are those of `known`: then its digest is taken. Not collective. Memory: 1 MiB
-/// per thread. Throws sherd::Error as sherd::SafetensorsFolder does; StorageIo.
+/// Returns the weights of a folder. Reads each byte once, on all threads, unless folder, names,
+/// sizes and times of all files are those of `known`: then its digest is taken. Not collective.
+/// Memory: 1 MiB per thread. Throws sherd::Error as sherd::SafetensorsFolder does; StorageIo.
 [[nodiscard]] BaseWeights base_weights(const std::string& folder, const BaseWeights& known = {});
 
 /// Checks that a folder has the weights over which a checkpoint was trained; anything where `base`

@@ -13,7 +13,7 @@ namespace llm::setup {
 /// unavailable.
 [[nodiscard]] std::int64_t peak_resident_bytes();
 
-/// What it takes now, shared pages divided, in bytes; 0 where unavailable. Pages of files, which
+/// Resident size now, shared pages divided, in bytes; 0 where unavailable. Pages of files, which
 /// `local_ranks` processes of this host map, are divided by them, whoever else maps them: what
 /// other programs do changes nothing. Takes milliseconds a GiB.
 [[nodiscard]] std::int64_t proportional_resident_bytes(int local_ranks);

@@ -1,5 +1,5 @@
 #pragma once
-// What a run makes of its model's module before it is sharded.
+// Changes to the model's module of a run before it is sharded.
 
 #include <functional>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which of a model's parameters are trained.
+// The parameters of a model that are trained.
 
 #include <string>
 #include <vector>

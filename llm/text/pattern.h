@@ -15,7 +15,7 @@ class Pattern {
   /// Throws sherd::Error(BadData) with the reason if `source` is none.
   explicit Pattern(const std::string& source);
 
-  /// Whether it matches all of `text`: Python's `re.fullmatch`. Throws sherd::Error(BadData) for
+  /// True if it matches all of `text`: Python's `re.fullmatch`. Throws sherd::Error(BadData) for
   /// one that takes too many steps back.
   [[nodiscard]] bool matches_whole(std::string_view text) const;
 

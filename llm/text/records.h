@@ -29,7 +29,7 @@ struct Columns {
   bool operator==(const Columns&) const = default;
 };
 
-/// What a record holds. Auto: each record's fields decide, but never for Preference.
+/// The kind of a record. Auto: each record's fields decide, but never for Preference.
 enum class RecordKind { Auto, Chat, Sharegpt, Alpaca, PromptCompletion, Text, Preference };
 
 /// How the records of a file are read.

@@ -1,12 +1,16 @@
 #include "llm/train/start.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
 
 #include "llm/adapters/adapt.h"
+#include "llm/adapters/peft_config.h"
 #include "llm/export/export_run.h"
 #include "llm/inputs/data_options.h"
 #include "llm/model/quantized.h"
@@ -49,31 +53,51 @@ config::RunConfig with_micro_batch(config::RunConfig config, const setup::ModelS
   return config;
 }
 
+bool starts_from_folder(const config::RunConfig& config) {
+  return config.adapter.kind != config::AdapterKind::None && !config.adapter.path.empty();
+}
+
+// Of a run that continues, the checkpoint has the adapter and the note what the folder said, which
+// may be gone.
+config::RunConfig with_adapter(config::RunConfig config,
+                               const std::optional<config::RunConfig>& begun) {
+  std::error_code ignored;
+  const std::string& folder = config.adapter.path;
+  if (begun && starts_from_folder(*begun) && starts_from_folder(config) &&
+      (begun->adapter.path == folder || !std::filesystem::exists(folder, ignored))) {
+    config.adapter = adapters::decided_by(begun->adapter, config.adapter);
+    return config;
+  }
+  return setup::with_adapter_folder(std::move(config));
+}
+
 }  // namespace
 
 config::RunConfig resolved(const config::RunConfig& config, sherd::World& world,
                            const setup::Launch& launch) {
+  const bool chooses_dtype = config.precision.param_dtype == config::ParamDtype::Auto;
+  std::string text;
+  if (chooses_dtype || !config.train.micro_batch || starts_from_folder(config)) {
+    text = setup::from_rank_0(world, [&] { return config_to_resume(config, launch); });
+  }
+  const auto begun = text.empty() ? std::nullopt : std::optional(config::from_toml(text));
   config::RunConfig made =
-      setup::read_on_all_ranks(world, [&] { return setup::with_adapter_folder(config); });
+      setup::read_on_all_ranks(world, [&] { return with_adapter(config, begun); });
+  if (starts_from_folder(made) && world.size() > 1) {
+    setup::require_same_adapter(world, made.adapter);
+  }
   made.precision.param_dtype =
       setup::chosen_dtype(config.precision.param_dtype, setup::gpu_of(world));
   if (const sherd::Gpu* const gpu = setup::gpu_of(world)) {
     setup::require_dtype(made.precision.param_dtype, *gpu);
   }
-  const bool chooses_dtype = config.precision.param_dtype == config::ParamDtype::Auto;
-  if (!chooses_dtype && config.train.micro_batch) {
+  if (!begun) {
     return made;
   }
-  const std::string begun =
-      setup::from_rank_0(world, [&] { return config_to_resume(config, launch); });
-  if (begun.empty()) {
-    return made;
-  }
-  const config::RunConfig before = config::from_toml(begun);
   if (chooses_dtype) {
-    made.precision.param_dtype = before.precision.param_dtype;
+    made.precision.param_dtype = begun->precision.param_dtype;
   }
-  const auto& kept = before.train.micro_batch;
+  const auto& kept = begun->train.micro_batch;
   if (!made.train.micro_batch && kept && made.train.global_batch % (*kept * world.size()) == 0) {
     made.train.micro_batch = kept;
   }

@@ -134,6 +134,18 @@ TEST_F(Sweep, TakesSettingsForAllRunsOfAFile) {
 }
 
 // Told once, not by each run in its turn.
+TEST_F(Sweep, TriesRanksOfAnAdapter) {
+  expect_code(0, sweep({"--adapter.kind", "lora", "--adapter.rank", "2,4", "--optim.lr", "1e-2",
+                        "--checkpoint.export", "end"},
+                       "2"));
+  const auto rank_in = [&](const char* run) {
+    return json::parse(read_file(output() / run / "export/adapter_config.json")).at("r");
+  };
+  EXPECT_EQ(rank_in("rank=2"), 2);
+  EXPECT_EQ(rank_in("rank=4"), 4);
+  EXPECT_NE(column(output() / "rank=2", "loss").back(), column(output() / "rank=4", "loss").back());
+}
+
 TEST_F(Sweep, LooksForFilesBeforeTheFirstRun) {
   const std::string sweep = file(R"(
 [[run]]

@@ -1,5 +1,6 @@
 // `sherd chat`: lines of standard input and a model's answers.
 
+#include <algorithm>
 #include <fstream>
 #include <stdexcept>
 
@@ -167,6 +168,42 @@ TEST_F(Chat, TakesTheTemplateOfAFlag) {
             expect_code(0, {"generate", kModel, "--template", "zephyr", "--max-new-tokens", "12",
                             "--prompt", "Tom"})
                 .out);
+}
+
+// The base has neither a template nor the stop token that was learned: both are in the export, as
+// is what stops the base.
+TEST_F(Chat, WithAnAdapterIsThatOfItsRun) {
+  model_ = copy_of_model(folder_.path() / "base");
+  for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json",
+                           "special_tokens_map.json"}) {
+    json config = json::parse(read_file(fs::path(model_) / name));
+    const bool has_id = config.contains("eos_token_id");
+    config[has_id ? "eos_token_id" : "eos_token"] = has_id ? json(0) : json("<unk>");
+    std::ofstream(fs::path(model_) / name) << config;
+  }
+  const auto message = [](const char* role, const char* content) {
+    return json{{"role", role}, {"content", content}};
+  };
+  const json record = {{"messages", json::array({message("user", "Who is it?"),
+                                                 message("assistant", "It is Lily.")})}};
+  const fs::path data = folder_.write("chat.jsonl", record.dump() + "\n" + record.dump()),
+                 file = folder_.write("chat.jinja",
+                                      "{% for m in messages %}{{ '<|' + m.role + '|> ' + m.content "
+                                      "+ '</s>\n' }}{% endfor %}{% if add_generation_prompt %}"
+                                      "{{ '<|assistant|>' }}{% endif %}"),
+                 output = folder_.path() / "run";
+  Arguments run = train_on(data, output, "60");
+  std::replace(run.begin(), run.end(), kModel, model_);
+  expect_code(0, run + Arguments{"--data.chat_template", file, "--adapter.kind", "lora",
+                                 "--optim.lr", "1e-2", "--checkpoint.export", "end"});
+  model_ = output;
+  most_tokens_ = "20";
+  const Ended of_run = chat("Who is it?\n");
+  EXPECT_EQ(of_run.out, "It is Lily.\n");
+  model_ = output / "export";
+  const Ended exported = chat("Who is it?\n");
+  EXPECT_EQ(exported.out, of_run.out);
+  EXPECT_THAT(exported.err, Not(HasSubstr("The answer ends here")));
 }
 
 TEST_F(Chat, SaysWhatIsWrong) {

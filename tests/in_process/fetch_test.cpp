@@ -300,6 +300,24 @@ TEST_F(Fetch, SaysWhatStandsInTheWay) {
   EXPECT_THAT(expect_code(64, kFetch, {"HF_ENDPOINT=" + hub.url()}).err, HasSubstr("set HF_HOME"));
 }
 
+// An adapter names the commit of its base, which is used although the main branch is another now.
+TEST_F(Fetch, TakesTheCommitThatAnAdapterNames) {
+  expect_code(0,
+              train_by_name() + Arguments{"--adapter.kind", "lora", "--checkpoint.export", "end"},
+              variables());
+  const fs::path adapter = folder.path() / "run/export";
+  auto config = nlohmann::json::parse(read_file(adapter / "adapter_config.json"));
+  EXPECT_EQ(config.at("base_model_name_or_path"), kHubModel);
+  EXPECT_EQ(config.at("revision"), kCommit);
+  std::ofstream(repo() / "refs/main") << std::string(40, 'b');
+  const Arguments generate = {"generate", adapter, "--prompt", "Tom", "--max-new-tokens", "4"};
+  const Arguments offline = variables({"HF_HUB_OFFLINE=1"});
+  expect_code(0, generate, offline);
+  config["revision"] = "v9";
+  std::ofstream(adapter / "adapter_config.json") << config;
+  EXPECT_THAT(expect_code(66, generate, offline).err, HasSubstr("--revision v9"));
+}
+
 TEST_F(FetchData, BringsTheFilesOfAConfiguration) {
   const Arguments fetch{"fetch", kHubData, "--dataset"};
   EXPECT_THAT(expect_code(64, fetch, variables_of_data()).err,

@@ -220,7 +220,7 @@ TEST(PartialRun, HasTheSameBitsOnAnyNumberOfRanks) {
   }
 }
 
-// What saves memory changes no bit.
+// Saving memory changes no bit.
 TEST(PartialRun, IsTheSameWithCheckpointingAndOnADisk) {
   const TempFolder folder;
   const auto run = [&](const std::string& name, const Arguments& more) {

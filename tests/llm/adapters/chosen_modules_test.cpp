@@ -129,6 +129,17 @@ TEST(ChosenModules, RefuseNamesThatFindNothing) {
                         "its head is the embedding (tie_word_embeddings). Give the embedding");
 }
 
+TEST(ChosenModules, RefuseAFolderOfWhichNoNameFindsAnything) {
+  config::AdapterSection adapter = test::lora({.names = {"q_prox", "c_attn"}});
+  adapter.path = "folder";
+  expect_refused_choice(adapter,
+                        "the adapter in 'folder': adapter.targets: \"q_prox\" is no linear map of "
+                        "the model. Did you mean \"q_proj\"? Their names end in q_proj, k_proj",
+                        sherd::ExitCode::BadData);
+  adapter.targets = {.names = {"c_attn", "q_proj"}};
+  EXPECT_EQ(names_of(adapter).size(), 5U);
+}
+
 TEST(ChosenModules, RefuseModulesThatAreNoLinearMaps) {
   expect_refused_choice(test::lora({.names = {"embed_tokens"}}),
                         "adapter.targets finds \"model.embed_tokens\", which is no linear map");

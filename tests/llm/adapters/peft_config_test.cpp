@@ -161,7 +161,25 @@ TEST(WithFolder, TakesWhatTheFolderDecidesAndRefusesOtherWords) {
                              folder.path() + "', which adapter.path starts from: leave them out"});
 }
 
-// What is written is read again; "all-linear" as names that tools with lists of names read too.
+TEST(DecidedBy, IsWithFolderWithoutTheFolder) {
+  config::AdapterSection given = test::lora({.pattern = "all-linear"});
+  given.path = "there";
+  given.dropout = 0.3;
+  config::AdapterSection before = test::lora({.names = {"q_proj"}});
+  before.path = "here";
+  before.rank = 4;
+  const config::AdapterSection whole = decided_by(before, given);
+  EXPECT_EQ(whole.path, "there");
+  EXPECT_EQ(whole.rank, 4);
+  EXPECT_EQ(whole.dropout, 0.3);
+  EXPECT_EQ(whole.targets, before.targets);
+  given.rank = 2;
+  sherd::test::expect_error([&] { static_cast<void>(decided_by(before, given)); },
+                            sherd::ExitCode::Usage,
+                            {"adapter.rank differs from the adapter in 'there'"});
+}
+
+// The written text is read again; "all-linear" as names that tools with lists of names read too.
 TEST(PeftConfig, IsWrittenAsItIsRead) {
   config::AdapterSection adapter = test::lora({.pattern = "all-linear"});
   adapter.rank_pattern = {"q_proj=7"};
@@ -174,8 +192,9 @@ TEST(PeftConfig, IsWrittenAsItIsRead) {
     sherd::on_meta([&] { return adapt(*module, adapter); });
     const TempFolder folder;
     std::ofstream(folder.path() / kPeftConfigFile)
-        << peft_config_text(*module, adapter, "/base", /*tied_embedding=*/true);
+        << peft_config_text(*module, adapter, "/base", /*tied_embedding=*/true, "v2");
     const PeftConfig read = read_peft_config(folder.path().string());
+    EXPECT_EQ(read.revision, "v2");
     EXPECT_TRUE(read.ties_weights);
     EXPECT_EQ(read.base, "/base");
     EXPECT_THAT(read.adapter.targets.names,

@@ -160,6 +160,12 @@ TEST(Validate, ChecksAdapters) {
   EXPECT_THAT(faults_of(config),
               ::testing::Contains(HasSubstr("adapter.modules_to_save, in place")));
   config.model = complete().model;
+  config.model.init = Init::Random;
+  config.model.quantize = Quantize::Q8_0;
+  config.adapter = {};
+  EXPECT_THAT(faults_of(config),
+              ElementsAre(HasSubstr("model.quantize holds given weights, which stay frozen")));
+  config.model = complete().model;
   config.adapter = {.kind = AdapterKind::Lora, .targets = {}};
   EXPECT_THAT(faults_of(config), ElementsAre(HasSubstr("adapter.targets is empty")));
 }

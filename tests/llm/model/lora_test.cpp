@@ -164,7 +164,7 @@ TEST(DropoutKeys, AreTheSampleTheStepAndThePositions) {
   EXPECT_THROW(static_cast<void>(keys(1, 2, {8}, {5, 3})), c10::Error);
 }
 
-// The mask of a document does not depend on those beside it.
+// The mask of a document does not depend on others in the batch.
 TEST(LoraOfALlama, DropsTheSameAlone) {
   CausalLm model = make_llama(small_llama_config());
   add_adapters(model, {.shape = {.rank = 5, .alpha = 40, .dropout = 0.5}});

@@ -1,5 +1,5 @@
-// Models whose frozen weights are in 8 bits, beside the same ones with the numbers that the blocks
-// stand for.
+// Models whose frozen weights are in 8 bits, compared with the same ones with the numbers that the
+// blocks stand for.
 
 #include "llm/model/quantized.h"
 

@@ -98,6 +98,23 @@ TEST(BaseWeights, AreReadAgainOnlyIfAFileHasChanged) {
   EXPECT_EQ(base_weights(one, known).sha256, digest);
 }
 
+// A sibling of the same shape, whose packer gave all files one time.
+TEST(BaseWeights, OfAnotherFolderAreReadThoughTheFilesLookAlike) {
+  const TempFolder folder;
+  Weights changed;
+  changed.small[0] += 1;
+  static_cast<void>(digest_of_one_file(folder, "one", {}));
+  const std::string digest = digest_of_one_file(folder, "two", changed);
+  const fs::path one = folder.path() / "one", two = folder.path() / "two";
+  fs::last_write_time(two / "model.safetensors", fs::last_write_time(one / "model.safetensors"));
+  const BaseWeights known = base_weights(one);
+  EXPECT_EQ(base_weights(two, known).files, known.files);
+  EXPECT_EQ(base_weights(two, known).sha256, digest);
+  EXPECT_EQ(
+      base_weights(folder.path() / "two/../one/.", {"as it was", known.files, known.folder}).sha256,
+      "as it was");
+}
+
 TEST(BaseWeights, OfAnotherBaseAreRefusedWithBothDigests) {
   const TempFolder folder;
   const std::string digest = digest_of_one_file(folder, "one", {});

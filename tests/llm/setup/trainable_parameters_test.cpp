@@ -1,4 +1,4 @@
-// Which parameters patterns leave trainable.
+// The parameters that patterns leave trainable.
 
 #include "llm/setup/trainable_parameters.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// What TRL computed for pairs over a tiny Llama (dpo/ of SHERD_TEST_DATA).
+// The results of TRL for pairs over a tiny Llama (dpo/ of SHERD_TEST_DATA).
 
 #include <cmath>
 #include <iterator>

@@ -54,7 +54,7 @@ TEST_P(DpoFull, GradientsAreTrls) {
   });
 }
 
-// What objectives are given: of each document beside others, of the reference model too.
+// Inputs of objectives: of each document in a batch of several, of the reference model too.
 TEST(Dpo, LogLikelihoodsAreTrls) {
   SHERD_NEEDS_EXTRA_DATA("dpo");
   const DpoGolden golden("full");
