@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
 
 #include "app/device.h"
+#include "app/eval_report.h"
 #include "app/flag_words.h"
 #include "app/hub_names.h"
 #include "app/launch.h"
@@ -25,7 +25,6 @@
 #include "llm/eval/evaluated_model.h"
 #include "llm/eval/evaluator.h"
 #include "llm/eval/pair_logps.h"
-#include "llm/eval/prediction_files.h"
 #include "llm/inputs/data_options.h"
 #include "llm/inputs/run_data.h"
 #include "llm/io/hf_config.h"
@@ -34,7 +33,6 @@
 #include "llm/setup/model_identity.h"
 #include "llm/setup/objective.h"
 #include "llm/setup/prepared_data.h"
-#include "llm/text/printable.h"
 #include "sherd/error.h"
 
 namespace app {
@@ -187,6 +185,34 @@ DataFiles read_files(const Evaluated& found) {
   return files;
 }
 
+// The loss of preference pairs is that of the run; null: cross-entropy. --format and a run give
+// all files of an evaluation pairs, or none.
+std::unique_ptr<sherd::Objective> objective_of(const llm::eval::EvaluatedModel& source,
+                                               const DataFiles& files, const EvalFlags& flags) {
+  const bool are_pairs = std::any_of(files.begin(), files.end(), [](const auto& file) {
+    return file.file.reading.format == llm::config::DataFormat::Preference;
+  });
+  if (!are_pairs) {
+    return nullptr;
+  }
+  auto objective = source.run ? llm::setup::objective_of(*source.run) : nullptr;
+  if (!objective) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("--format preference takes loss and reference from a run with "
+                    "train.objective = \"dpo\": '{}' is {}. Evaluate such a run, or the chosen "
+                    "answers alone with --format prompt_completion --columns prompt,chosen",
+                    flags.model.model, source.run ? "a supervised run" : "a model, not a run"));
+  }
+  return objective;
+}
+
+sherd::ShardOptions shard_options(const llm::eval::EvaluatedModel& source) {
+  sherd::ShardOptions options;
+  options.precision.param_dtype = source.param_dtype;
+  return options;
+}
+
 // One line for all files.
 template <class Text>
 std::string of_each(const Evaluated& found, const Text& text) {
@@ -266,20 +292,14 @@ std::vector<llm::inputs::Dataset> load_data(const DataFiles& files, const Evalua
   return datasets;
 }
 
-// What the run's model said of pairs before it was trained. It is gone when the run's is loaded.
+// The log-probabilities of pairs by the run's model before it was trained. That model is gone when
+// the run's own is loaded.
 void give_reference(std::vector<llm::inputs::Dataset>& datasets, const Evaluated& found,
-                    const sherd::ShardOptions& options, sherd::World& world,
+                    const llm::setup::ModelShape& shape, sherd::World& world,
                     llm::track::Progress* progress) {
-  llm::eval::EvaluatedModel base;
-  base.model_folder = found.model.model_folder;
-  base.ignored_fields = found.model.ignored_fields;
-  base.max_length = found.model.max_length;
-  const auto shape = llm::setup::read_on_all_ranks(
-      world, [&] { return llm::setup::model_shape(base.model_folder, base.ignored_fields); });
   auto model = llm::track::with_progress(progress, "loading the reference model", [&] {
-    return llm::eval::load_evaluated(base, shape, sherd::Mesh::shard(world), options);
+    return llm::eval::load_start(found.model, shape, world, shard_options(found.model));
   });
-  llm::setup::set_loss_chunk(model, options);
   for (llm::inputs::Dataset& dataset : datasets) {
     const llm::track::Working working(progress, "reference log-probabilities");
     const auto count = llm::track::counted_in("pairs", progress);
@@ -295,58 +315,6 @@ void give_reference(std::vector<llm::inputs::Dataset>& datasets, const Evaluated
   }
 }
 
-// The result of one file.
-struct Outcome {
-  llm::eval::EvaluationResult result;
-  const llm::inputs::DatasetReport& report;
-};
-
-nlohmann::ordered_json json_of(const Outcome& outcome) {
-  const auto& [result, report] = outcome;
-  nlohmann::ordered_json all = {{"loss", result.loss},
-                                {"em", result.em},
-                                {"f1", result.f1},
-                                {"samples", result.samples},
-                                {"samples_per_second", result.samples_per_second()},
-                                {"seconds", result.seconds},
-                                {"supervised_tokens", result.supervised_tokens},
-                                {"contexts_cut", report.contexts_cut},
-                                {"answers_cut", report.answers_cut},
-                                {"answers_outside", report.answers_outside},
-                                {"conversations_cut", report.chat.cut},
-                                {"skipped", report.skipped}};
-  if (!result.figures.empty()) {
-    all["figures"] = result.figures;
-  }
-  return all;
-}
-
-// The fields are those of the first file; `files` has them of each.
-std::string json_line(const std::vector<Outcome>& outcomes) {
-  nlohmann::ordered_json line = json_of(outcomes.front());
-  line["files"] = nlohmann::ordered_json::array();
-  for (const Outcome& outcome : outcomes) {
-    nlohmann::ordered_json one = {{"data", outcome.report.name}};
-    one.update(json_of(outcome));
-    line["files"].push_back(std::move(one));
-  }
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-void show(const llm::eval::EvaluationResult& result, const EvalFlags& flags) {
-  using llm::text::printable;
-  const auto count =
-      std::min<std::int64_t>(flags.show, static_cast<std::int64_t>(result.predictions.size()));
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto& p = result.predictions[static_cast<size_t>(i)];
-    const std::string text =
-        fmt::format("  question:  {}\n  gold:      {}\n  predicted: {}{}\n", printable(p.question),
-                    printable(p.gold.front()), printable(p.text),
-                    p.score.exact_match == 1.0 ? "   (exact)" : "");
-    flags.json ? say(text, true) : print_result(text);
-  }
-}
-
 // Rank 0 makes the folder before anything that takes long.
 void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
   llm::setup::on_all_ranks(world, [&] {
@@ -356,73 +324,65 @@ void make_predictions_folder(const EvalFlags& flags, sherd::World& world) {
   });
 }
 
-// Writes and prints the result of a file on rank 0 as soon as it is evaluated.
-void report(const std::vector<Outcome>& outcomes, std::size_t files, const EvalFlags& flags) {
-  const std::size_t number = outcomes.size() - 1;
-  const auto& [result, data] = outcomes.back();
-  show(result, flags);
-  if (!flags.predictions.empty()) {
-    const std::string name = number == 0 ? "predictions" : fmt::format("predictions-{}", number);
-    llm::eval::write_predictions(flags.predictions, name, result.predictions);
-  }
-  const std::string text = fmt::format("evaluation{}: {}", files == 1 ? "" : " of " + data.name,
-                                       llm::eval::evaluation_text(result, !flags.loss_only));
-  if (!flags.json) {
-    print_result(text);
-  } else if (number + 1 == files) {
-    print_result(json_line(outcomes));
-  }
-}
-
 // Evaluates one file after the other; the first rank reports each.
 template <class Evaluate>
 void evaluate_each(const std::vector<llm::inputs::Dataset>& datasets, const EvalFlags& flags,
                    const Rank& rank, sherd::World& world, const Evaluate& evaluate) {
-  std::vector<Outcome> outcomes;
+  const EvalReport report{flags.show, flags.predictions, !flags.loss_only, flags.json};
+  std::vector<EvalOutcome> outcomes;
   for (const llm::inputs::Dataset& dataset : datasets) {
     outcomes.push_back({*evaluate(dataset), dataset.report});
     llm::setup::on_all_ranks(world, [&] {
       if (rank.is_first()) {
-        report(outcomes, datasets.size(), flags);
+        report_evaluation(outcomes, datasets.size(), report);
       }
     });
   }
 }
 
-int evaluate(Rank& rank, EvalFlags flags) {
-  const auto progress = progress_of(rank, flags.json);
-  auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
-  HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
-  resolve_model(names, flags.model);
-  names.resolve_data(flags.data, "--data");
-  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
-  names.require_same(world);
-  const auto tell = [&](const std::string& line) {
-    if (progress && !line.empty()) {
-      progress->say(line);
-    }
-  };
-  const auto found = llm::setup::read_on_all_ranks(world, [&] { return find_evaluated(flags); });
-  const llm::eval::EvaluatedModel& source = found.model;
-  const auto tokenizer = llm::setup::read_on_all_ranks(
-      world, [&] { return llm::setup::load_tokenizer(source.model_folder); });
-  const auto shape = llm::setup::read_on_all_ranks(world, [&] {
-    auto read = llm::eval::shape_of(source);
-    llm::eval::require_same_model(source, read, tokenizer);
-    return read;
+// What is known before weights are loaded.
+struct Opened {
+  Evaluated found;
+  llm::text::Tokenizer tokenizer;
+  llm::setup::ModelShape shape;
+  DataFiles files;
+  std::unique_ptr<sherd::Objective> objective;  // null: cross-entropy
+};
+
+// Collective.
+Opened open_evaluated(const EvalFlags& flags, sherd::World& world) {
+  return llm::setup::read_on_all_ranks(world, [&] {
+    Evaluated found = find_evaluated(flags);
+    auto tokenizer = llm::eval::tokenizer_of(found.model);
+    auto shape = llm::eval::shape_of(found.model);
+    llm::eval::require_same_model(found.model, shape, tokenizer);
+    DataFiles files = read_files(found);
+    auto objective = objective_of(found.model, files, flags);
+    return Opened{std::move(found), std::move(tokenizer), std::move(shape), std::move(files),
+                  std::move(objective)};
   });
-  const auto files = llm::setup::read_on_all_ranks(world, [&] { return read_files(found); });
-  tell(llm::setup::agree_on_start(world, llm::setup::read_on_all_ranks(world, [&] {
-                                    return llm::setup::with_model_identity(
-                                        eval_settings(flags, found, files), shape.config,
-                                        tokenizer);
-                                  })));
+}
+
+// Settings that differ between ranks are refused. Collective.
+void agree(const Opened& opened, const EvalFlags& flags, sherd::World& world,
+           const llm::track::Say& tell) {
+  const auto settings = llm::setup::read_on_all_ranks(world, [&] {
+    return llm::setup::with_model_identity(eval_settings(flags, opened.found, opened.files),
+                                           opened.shape.config, opened.tokenizer);
+  });
+  tell(llm::setup::agree_on_start(world, settings));
   make_predictions_folder(flags, world);
-  tell(llm::inputs::length_remark("--max-length", source.max_length,
-                                  shape.shapes->context_length()));
-  tell(llm::setup::rope_remark(shape, source.max_length));
-  std::vector<llm::inputs::Dataset> datasets =
-      load_data(files, found, tokenizer, *shape.shapes, world, progress.get());
+}
+
+void tell_lengths(const Opened& opened, const llm::track::Say& tell) {
+  const std::int64_t length = opened.found.model.max_length;
+  tell(llm::inputs::length_remark("--max-length", length, opened.shape.shapes->context_length()));
+  tell(llm::setup::rope_remark(opened.shape, length));
+}
+
+void tell_evaluated(const llm::eval::EvaluatedModel& source,
+                    const std::vector<llm::inputs::Dataset>& datasets,
+                    const llm::track::Say& tell) {
   for (const std::string& notice : source.notices) {
     tell(notice);
   }
@@ -435,30 +395,62 @@ int evaluate(Rank& rank, EvalFlags flags) {
       tell(dataset.report.name + ": " + unread);
     }
   }
-  sherd::ShardOptions options;
-  options.precision.param_dtype = source.param_dtype;
-  const auto objective = source.run ? llm::setup::objective_of(*source.run) : nullptr;
-  if (objective && objective->needs_reference() && !llm::setup::reference_is_base(*source.run)) {
-    give_reference(datasets, found, options, world, progress.get());
+}
+
+// The run's model, after its reference where the objective needs one. Collective.
+sherd::Sharded<llm::model::CausalLm> load_models(const Opened& opened,
+                                                 std::vector<llm::inputs::Dataset>& datasets,
+                                                 sherd::World& world,
+                                                 llm::track::Progress* progress) {
+  const llm::eval::EvaluatedModel& source = opened.found.model;
+  if (opened.objective && opened.objective->needs_reference() &&
+      !llm::setup::reference_is_base(*source.run)) {
+    give_reference(datasets, opened.found, opened.shape, world, progress);
   }
-  auto model = llm::track::with_progress(progress.get(), "loading the model", [&] {
-    auto loaded = llm::eval::load_evaluated(source, shape, sherd::Mesh::shard(world), options);
-    llm::setup::set_loss_chunk(loaded, options);
-    return loaded;
+  return llm::track::with_progress(progress, "loading the model", [&] {
+    const sherd::ShardOptions options = shard_options(source);
+    auto model =
+        llm::eval::load_evaluated(source, opened.shape, sherd::Mesh::shard(world), options);
+    llm::setup::set_loss_chunk(model, options);
+    return model;
   });
+}
+
+int evaluate(Rank& rank, EvalFlags flags) {
+  const auto progress = progress_of(rank, flags.json);
+  auto starting = std::make_unique<llm::track::Working>(progress.get(), "starting");
+  HubNames names({.json_on_stdout = flags.json, .progress = progress.get()}, &rank);
+  resolve_model(names, flags.model);
+  names.resolve_data(flags.data, "--data");
+  sherd::World world = rank.join({.device = device_of(rank, flags.model.device)});
+  names.require_same(world);
+  const llm::track::Say tell = [&](const std::string& line) {
+    if (progress && !line.empty()) {
+      progress->say(line);
+    }
+  };
+  const Opened opened = open_evaluated(flags, world);
+  agree(opened, flags, world, tell);
+  tell_lengths(opened, tell);
+  std::vector<llm::inputs::Dataset> datasets = load_data(
+      opened.files, opened.found, opened.tokenizer, *opened.shape.shapes, world, progress.get());
+  tell_evaluated(opened.found.model, datasets, tell);
+  auto model = load_models(opened, datasets, world, progress.get());
   starting.reset();
   if (world.size() > 1) {
     tell("exchange between ranks: " + world.transport());
   }
+  const llm::eval::EvaluationOptions options{.batch = opened.found.batch,
+                                             .generate = !flags.loss_only,
+                                             .objective = opened.objective.get()};
   evaluate_each(datasets, flags, rank, world, [&](const llm::inputs::Dataset& dataset) {
-    const auto count = llm::track::counted_in("questions", progress.get());
+    const auto count =
+        llm::track::counted_in(options.objective ? "pairs" : "questions", progress.get());
     const auto total = static_cast<std::int64_t>(dataset.samples.size());
     return llm::track::with_progress(progress.get(), "evaluating", [&] {
-      return llm::eval::evaluate(model, dataset, tokenizer,
-                                 {.batch = found.batch,
-                                  .generate = !flags.loss_only,
-                                  .on_progress = [&](std::int64_t done) { count(done, total); },
-                                  .objective = objective.get()});
+      auto of_dataset = options;
+      of_dataset.on_progress = [&](std::int64_t done) { count(done, total); };
+      return llm::eval::evaluate(model, dataset, opened.tokenizer, of_dataset);
     });
   });
   return 0;

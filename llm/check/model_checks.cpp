@@ -10,6 +10,7 @@
 
 #include "files/sha256.h"
 #include "llm/inputs/sampler.h"
+#include "llm/model/dropout_keys.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/objective.h"
 #include "llm/setup/peak_memory.h"
@@ -110,7 +111,7 @@ void set_reference(CheckedRun& run, std::vector<inputs::Batch>& batches) {
     return;
   }
   for (inputs::Batch& batch : batches) {
-    const at::Tensor logps_N = setup::base_logps(run.model, setup::to_tensors(batch)).cpu();
+    const at::Tensor logps_N = setup::logps(run.model, setup::to_tensors(batch)).cpu();
     const auto* const values = logps_N.const_data_ptr<double>();
     batch.reference_logps.emplace(values, values + logps_N.numel());
   }
@@ -121,6 +122,9 @@ train::StepOutcome step(CheckedRun& run, const std::vector<inputs::Batch>& batch
   const auto objective = setup::objective_of(run.config);
   train::StepPlan plan{number, run.config.optim.clip_grad_norm, false};
   plan.objective = objective.get();
+  if (model::has_dropout(*run.model.module())) {
+    plan.dropout_seed = static_cast<std::uint64_t>(run.config.train.seed);
+  }
   return train::train_step(run.model, run.optimizer, run.scaler, batches, plan);
 }
 

@@ -152,6 +152,7 @@ void add_machine(std::vector<ForeignKey>& all) {
   add(all, {"use_cpu", "no_cuda"}, {"device.kind"});
   add(all, {"num_threads", "omp_num_threads"}, {"device.threads"});
   add(all, {"ddp_timeout", "init_timeout_seconds"}, {"parallel.timeout"});
+  add(all, {"load_in_8bit"}, {"model.quantize"}, R"("q8_0")");
   add(all, {"load_in_4bit"}, {}, "bases in 4 bits are not supported yet");
 }
 

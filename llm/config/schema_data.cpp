@@ -164,8 +164,8 @@ Table data_fields(DataSection& data) {
       {.name = "packing",
        .slot = choice<Packing>(data.packing,
                                {{"none", Packing::None}, {"first_fit", Packing::FirstFit}}),
-       .doc = "first_fit: samples share rows of at most max_length tokens, without seeing each "
-              "other; train.global_batch and train.micro_batch then count rows",
+       .doc = "first_fit: samples share rows of at most max_length tokens (pairs: twice as many), "
+              "without seeing each other; train.global_batch and train.micro_batch then count rows",
        .on_resume = OnResume::Fixed},
       planned_field("group_by_length", "batches of samples of similar length"),
       {.name = "chat_template",

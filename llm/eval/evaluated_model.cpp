@@ -1,5 +1,6 @@
 #include "llm/eval/evaluated_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -20,7 +21,9 @@
 #include "llm/setup/load_model.h"
 #include "llm/setup/model_identity.h"
 #include "llm/setup/options_of_config.h"
+#include "llm/setup/reference_key.h"
 #include "llm/text/chosen_template.h"
+#include "llm/text/special_tokens.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
@@ -72,10 +75,6 @@ void require_base(const EvaluatedModel& source, sherd::World world) {
   });
 }
 
-}  // namespace
-
-namespace {
-
 // An adapter that PEFT reads too, with its base.
 EvaluatedModel evaluated_adapter(const std::string& path, const std::string& base) {
   const adapters::PeftConfig config = adapters::read_peft_config(path);
@@ -91,7 +90,30 @@ EvaluatedModel evaluated_adapter(const std::string& path, const std::string& bas
   io::require_model_folder(folder, {io::kConfigFile});
   EvaluatedModel found{.model_folder = folder, .checkpoint = ""};
   found.adapter = config.adapter;
+  if (fs::exists(fs::path(path) / io::kTokenizerFile, ignored)) {
+    found.tokenizer_folder = path;
+  }
   return found;
+}
+
+// `ids` and, for an adapter with its own tokenizer, the ids that stop its base: trainers copy no
+// generation_config.json to an adapter.
+std::vector<text::TokenId> with_stops_of_base(std::vector<text::TokenId> ids,
+                                              const EvaluatedModel& source,
+                                              const text::Tokenizer& tokenizer) {
+  if (source.tokenizer_folder.empty()) {
+    return ids;
+  }
+  constexpr text::TokenId kNone = -1;  // the adapter's vocabulary may lack the base's end token
+  const auto of_base = text::read_special_ids(source.model_folder, [&](const std::string& token) {
+    return tokenizer.token_to_id(token).value_or(kNone);
+  });
+  for (const text::TokenId id : of_base.stop) {
+    if (id != kNone && std::find(ids.begin(), ids.end(), id) == ids.end()) {
+      ids.push_back(id);
+    }
+  }
+  return ids;
 }
 
 }  // namespace
@@ -153,6 +175,7 @@ EvaluatedModel find_evaluated(const std::string& path, const std::string& which,
   found.model_values = note.model_values;
   found.chat_template = note.chat_template;
   found.base = note.base;
+  found.reference = note.reference;
   return found;
 }
 
@@ -161,6 +184,16 @@ setup::ModelShape shape_of(const EvaluatedModel& source) {
   of_adapter.adapter = source.adapter;
   return setup::model_shape(source.model_folder, source.ignored_fields,
                             setup::preparation_of(source.run ? *source.run : of_adapter));
+}
+
+text::Tokenizer tokenizer_of(const EvaluatedModel& source) {
+  return source.tokenizer_folder.empty() ? setup::load_tokenizer(source.model_folder)
+                                         : text::Tokenizer::from_folder(source.tokenizer_folder);
+}
+
+std::vector<text::TokenId> stop_ids_of(const EvaluatedModel& source,
+                                       const text::Tokenizer& tokenizer) {
+  return with_stops_of_base(tokenizer.stop_ids(), source, tokenizer);
 }
 
 void require_same_model(const EvaluatedModel& source, const setup::ModelShape& shape,
@@ -187,19 +220,62 @@ EvaluatedChat chat_of(const EvaluatedModel& source, const text::Tokenizer& token
                          "--template model: " + text::text_without_template(tokenizer.folder()));
     }
     const text::ChatEncoder encoder(tokenizer, std::move(*asked), {});
-    return {std::make_shared<text::ChatEncoder>(encoder), false, encoder.stop_ids()};
+    return {std::make_shared<text::ChatEncoder>(encoder), false,
+            with_stops_of_base(encoder.stop_ids(), source, tokenizer)};
   }
   if (!source.chat_template.empty()) {
     auto learned = inputs::learned_chat_of(source.run->data, tokenizer, source.chat_template);
     auto stop_ids = learned->stop_ids();
     return {std::move(learned), true, std::move(stop_ids)};
   }
-  EvaluatedChat chat{nullptr, false, tokenizer.stop_ids()};
+  EvaluatedChat chat{nullptr, false, stop_ids_of(source, tokenizer)};
   if (auto own = text::ChatTemplate::from_folder(tokenizer.folder())) {
     chat.encoder =
         std::make_shared<text::ChatEncoder>(tokenizer, std::move(*own), text::ChatOptions{});
   }
   return chat;
+}
+
+namespace {
+
+void require_start(const EvaluatedModel& source, const config::RunConfig& start,
+                   const setup::ModelShape& shape, sherd::World world) {
+  setup::on_rank_0(world, [&] {
+    if (source.reference.empty()) {
+      return;  // a checkpoint of an older version
+    }
+    const sherd::WorkPhase reading(world, "reading the weights of the reference model",
+                                   setup::kLongestSilence);
+    const std::string now = setup::start_weights(start, shape.config, source.base.sha256);
+    if (now != source.reference.weights) {
+      throw sherd::Error(
+          sherd::ExitCode::BadData,
+          fmt::format("the reference of the run of '{}' is its model before the first step, which "
+                      "has changed since: {}, or give data without preference pairs.",
+                      source.checkpoint,
+                      setup::changed_start(source.reference.weights, now, start)));
+    }
+  });
+}
+
+}  // namespace
+
+sherd::Sharded<model::CausalLm> load_start(const EvaluatedModel& source,
+                                           const setup::ModelShape& shape,
+                                           const sherd::World& world,
+                                           const sherd::ShardOptions& options) {
+  config::RunConfig start = *source.run;
+  start.model.path = source.model_folder;
+  start.model.ignore_fields = source.ignored_fields.names;
+  start.device = {};  // the run's own may be another
+  start.memory = {};
+  start.data.max_length.reset();
+  if (source.max_length > 0) {
+    start.data.max_length = source.max_length;
+  }
+  require_base(source, world);
+  require_start(source, start, shape, world);
+  return setup::load_frozen_model(start, shape, world, options);
 }
 
 sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
@@ -220,13 +296,18 @@ sherd::Sharded<model::CausalLm> load_evaluated(const EvaluatedModel& source,
     return with_longest_text(std::move(model));
   }
   require_base(source, mesh.world());
+  const bool reads_adapter =
+      source.checkpoint.empty() && source.adapter.kind != config::AdapterKind::None;
+  if (reads_adapter) {
+    setup::require_same_adapter(mesh.world(), source.adapter);
+  }
   const auto name_in_file = names_in(source.model_folder, shape.shapes, mesh.world());
   auto model = sherd::fully_shard(shape.shapes, mesh, options);
   sherd::load_safetensors(model, source.model_folder, name_in_file,
                           io::quantizing_readers(*model.module()));
   if (!source.checkpoint.empty()) {
     sherd::load_checkpoint(model, source.checkpoint);
-  } else if (source.adapter.kind != config::AdapterKind::None) {
+  } else if (reads_adapter) {
     setup::load_peft_adapter(model, source.adapter);
   }
   return with_longest_text(std::move(model));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 
+#include <c10/util/Exception.h>
 #include <fmt/core.h>
 
 #include "llm/eval/dealing.h"
@@ -20,9 +21,17 @@ using inputs::PairLogps;
 
 // Of some pairs, as bytes: chosen, rejected, chosen, …
 std::string bytes_of(sherd::Sharded<model::CausalLm>& model, const inputs::Batch& pairs) {
-  const at::Tensor logps_N = setup::base_logps(model, setup::to_tensors(pairs)).cpu().contiguous();
+  const at::Tensor logps_N = setup::logps(model, setup::to_tensors(pairs)).cpu().contiguous();
   return {reinterpret_cast<const char*>(logps_N.const_data_ptr<double>()),
           static_cast<std::size_t>(logps_N.numel()) * sizeof(double)};
+}
+
+// What is gathered has two numbers for each sample.
+void require_pairs(const inputs::Samples& samples) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    TORCH_CHECK_VALUE(samples.rejected_begin(i) > 0, "[complete_pair_logps] sample ", i,
+                      " is no preference pair");
+  }
 }
 
 // No "-nan".
@@ -50,6 +59,7 @@ void require_finite(const std::vector<PairLogps>& logps, std::ptrdiff_t checked,
 
 bool complete_pair_logps(sherd::Sharded<model::CausalLm>& model, const inputs::Samples& pairs,
                          const PairLogpsOptions& options, std::vector<PairLogps>& logps) {
+  require_pairs(pairs);
   sherd::World& world = model.world();
   const std::int64_t first = std::ssize(logps);
   const std::int64_t count = static_cast<std::int64_t>(pairs.size()) - first;

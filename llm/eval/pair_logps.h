@@ -1,5 +1,5 @@
 #pragma once
-// What a model says of preference pairs.
+// Log-probabilities of preference pairs by a model.
 
 #include <cstdint>
 #include <functional>
@@ -20,11 +20,11 @@ struct PairLogpsOptions {
   std::function<void(std::int64_t pairs)> on_progress = {};  ///< told how many are done
 };
 
-/// Adds the log-likelihoods that a model, with adapters off, gives to the answers of pairs, in
-/// their order, to `logps`, which has those of the first ones, and is the same on every rank.
-/// Without gradients. Returns false, on every rank, if one of them was asked to stop before the
-/// end. Collective. Memory: 16 bytes per pair. Throws sherd::Error(NonFinite) on every rank, naming
-/// the pair, for one that is not finite.
+/// Adds the log-likelihoods that a model, with its adapter, gives to the answers of pairs, in their
+/// order, to `logps`, which has those of the first ones, and is the same on every rank. Without
+/// gradients. Returns false, on every rank, if one of them was asked to stop before the end.
+/// Collective. Memory: 16 bytes per pair. Throws sherd::Error(NonFinite) on every rank, naming the
+/// pair, for one that is not finite; c10::ValueError on every rank for a sample that is no pair.
 [[nodiscard]] bool complete_pair_logps(sherd::Sharded<model::CausalLm>& model,
                                        const inputs::Samples& pairs,
                                        const PairLogpsOptions& options,

@@ -1,6 +1,8 @@
 #include "llm/inputs/samples.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 namespace llm::inputs {
 
@@ -37,6 +39,11 @@ class ReferencedPairs final : public SampleSource {
 }  // namespace
 
 Samples with_reference(Samples pairs, std::vector<PairLogps> logps) {
+  if (logps.size() != pairs.size()) {
+    throw std::invalid_argument("[with_reference] got log-probabilities of " +
+                                std::to_string(logps.size()) + " pairs for " +
+                                std::to_string(pairs.size()) + " samples");
+  }
   return Samples(std::make_shared<const ReferencedPairs>(std::move(pairs), std::move(logps)));
 }
 

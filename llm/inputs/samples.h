@@ -61,7 +61,7 @@ class SampleSource {
   [[nodiscard]] virtual std::int64_t supervised(std::size_t index) const = 0;
   /// Sample::rejected_begin, without reading its tokens.
   [[nodiscard]] virtual std::int64_t rejected_begin(std::size_t /*index*/) const { return 0; }
-  /// Whether all samples are pairs with Sample::reference_logps.
+  /// True if all samples are pairs with Sample::reference_logps.
   [[nodiscard]] virtual bool has_reference() const { return false; }
   /// Tokens of all samples.
   [[nodiscard]] virtual std::int64_t tokens() const = 0;
@@ -91,7 +91,7 @@ class Samples {
 };
 
 /// Pairs with what a reference model makes of them: `logps` has one entry per sample. Memory: 16
-/// bytes per pair.
+/// bytes per pair. Throws std::invalid_argument for another number of entries.
 [[nodiscard]] Samples with_reference(Samples pairs, std::vector<PairLogps> logps);
 
 /// What a sample has lost.

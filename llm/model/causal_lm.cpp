@@ -91,6 +91,9 @@ at::Tensor CausalLmImpl::losses_of(const HeadInputs& head) const {
 ObjectiveLoss CausalLmImpl::objective_sum(const at::Tensor& ids_T, const at::Tensor& labels_T,
                                           const Documents& documents,
                                           const ObjectiveInputs& inputs) {
+  const int64_t examples = inputs.objective.examples_per_sample();
+  TORCH_CHECK_VALUE(documents.count() % examples == 0, "[objective_sum] got ", documents.count(),
+                    " documents, but the objective takes ", examples, " per sample");
   const Supervised supervised = Supervised::of(labels_T, documents);
   const HeadInputs head = head_inputs(ids_T, supervised, documents, inputs.dropout_keys_T);
   at::Tensor weights_S, loss, figures;

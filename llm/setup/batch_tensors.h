@@ -30,7 +30,7 @@ namespace llm::setup {
 /// CausalLmImpl::logps of a sharded model -> fp64 [N] on its device. Collective.
 [[nodiscard]] at::Tensor logps(sherd::Sharded<model::CausalLm>& model,
                                const model::TokenBatch& batch);
-/// The same with adapters switched off.
+/// The same with adapters switched off: of the base under a fresh adapter.
 [[nodiscard]] at::Tensor base_logps(sherd::Sharded<model::CausalLm>& model,
                                     const model::TokenBatch& batch);
 

@@ -153,7 +153,10 @@ void read_training(inputs::RunData& data, const Reading& reading, const Sources&
 }
 
 inputs::Rows rows_of(const config::RunConfig& config, const inputs::Samples& samples,
-                     std::int64_t capacity_tokens, const track::Say& say) {
+                     std::int64_t text_tokens, const track::Say& say) {
+  // A pair is two texts, each of which may be as long as a sample of one.
+  const std::int64_t capacity_tokens =
+      text_tokens * (config.train.objective == config::Objective::Dpo ? 2 : 1);
   const auto count = static_cast<std::int64_t>(samples.size());
   if (config.data.packing == config::Packing::None) {
     return inputs::Rows::one_each(count);

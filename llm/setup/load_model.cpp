@@ -63,6 +63,29 @@ void load_adapter(sherd::Sharded<model::CausalLm>& model, const config::RunConfi
   load_peft_adapter(model, config.adapter);
 }
 
+// How the first values of a run come into shards.
+struct Loading {
+  sherd::Mesh mesh;
+  sherd::ShardOptions options;
+  AdapterValues adapter;
+};
+
+sherd::Sharded<model::CausalLm> load_values(const config::RunConfig& config,
+                                            const ModelShape& shape, const Loading& loading,
+                                            const PrepareModule& prepare) {
+  const auto& [mesh, options, adapter] = loading;
+  auto model = config.model.init == config::Init::Random
+                   ? random_sharded(shape.config, mesh, options,
+                                    static_cast<std::uint64_t>(config.train.seed), prepare)
+                   : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields},
+                                     prepare);
+  if (adapter == AdapterValues::OfRun) {
+    load_adapter(model, config);
+  }
+  set_up(model, config, options);
+  return model;
+}
+
 // A new module of this shape, on meta, as a run prepares it.
 model::CausalLm prepared_module(const io::HfConfig& config, const PrepareModule& prepare) {
   return sherd::on_meta([&] {
@@ -105,18 +128,23 @@ std::string rope_remark(const ModelShape& shape, std::int64_t max_length) {
 }
 
 sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config, const ModelShape& shape,
-                                           const sherd::World& world) {
-  const sherd::Mesh mesh = mesh_of(config, world);
-  const sherd::ShardOptions options = shard_options(config);
-  auto model =
-      config.model.init == config::Init::Random
-          ? random_sharded(shape.config, mesh, options,
-                           static_cast<std::uint64_t>(config.train.seed), preparation_of(config))
-          : load_weights_of(config.model.path, mesh, options, {config.model.ignore_fields},
-                            preparation_of(config));
-  load_adapter(model, config);
-  set_up(model, config, options);
-  return model;
+                                           const sherd::World& world, AdapterValues adapter) {
+  return load_values(config, shape, {mesh_of(config, world), shard_options(config), adapter},
+                     preparation_of(config));
+}
+
+sherd::Sharded<model::CausalLm> load_frozen_model(const config::RunConfig& config,
+                                                  const ModelShape& shape,
+                                                  const sherd::World& world,
+                                                  const sherd::ShardOptions& options) {
+  const PrepareModule freeze = [&config](model::CausalLm& module) {
+    prepare_run_module(module, config);
+    for (at::Tensor& parameter : module->parameters()) {
+      parameter.set_requires_grad(false);
+    }
+  };
+  return load_values(config, shape, {sherd::Mesh::shard(world), options, AdapterValues::OfRun},
+                     freeze);
 }
 
 sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
@@ -155,6 +183,15 @@ sherd::Sharded<model::CausalLm> load_sharded(const std::string& folder, const sh
   return sharded;
 }
 
+void require_same_adapter(sherd::World world, const config::AdapterSection& adapter) {
+  config::RunConfig config;
+  config.adapter = adapter;
+  config.adapter.dropout = 0;  // of training alone
+  Settings settings = config::settings_in_common(config);
+  std::erase_if(settings, [](const auto& each) { return !each.first.starts_with("adapter."); });
+  require_agreement(world, settings);
+}
+
 void load_peft_adapter(sherd::Sharded<model::CausalLm>& model,
                        const config::AdapterSection& adapter) {
   sherd::World world = model.world();
@@ -172,7 +209,7 @@ sherd::Sharded<model::CausalLm> random_sharded(const io::HfConfig& config, const
                                                const sherd::ShardOptions& options,
                                                std::uint64_t seed, const PrepareModule& prepare) {
   auto model = prepared_module(config, prepare);
-  const auto fill = model::random_weights(*model, config.shape.initializer_range, seed);
+  const auto fill = model::random_weights(*model, config.shape.initializer_range);
   auto sharded = sherd::fully_shard(model, mesh, options);
   sharded.set_gradient_divide_factor(1.0);
   sherd::initialize(sharded, seed, fill);

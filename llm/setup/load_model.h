@@ -40,15 +40,27 @@ struct ModelShape {
 /// tokens (0: the model's context). Empty where the texts' length does not matter.
 [[nodiscard]] std::string rope_remark(const ModelShape& shape, std::int64_t max_length);
 
+/// First values of a run's adapter. OfRun: those in adapter.path, or fresh ones. Unset: a
+/// checkpoint will set them, and the folder in adapter.path need not be there.
+enum class AdapterValues { OfRun, Unset };
+
 /// The run's model in shards: the folder's weights, or random ones; and its adapter, from
 /// adapter.path or fresh. Collective. Memory: the shards. Throws sherd::Error as `load_sharded` and
 /// adapters::require_peft_tensors().
-[[nodiscard]] sherd::Sharded<model::CausalLm> load_model(const config::RunConfig& config,
-                                                         const ModelShape& shape,
-                                                         const sherd::World& world);
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_model(
+    const config::RunConfig& config, const ModelShape& shape, const sherd::World& world,
+    AdapterValues adapter = AdapterValues::OfRun);
 
-/// The same in shards whose values are not set, for a checkpoint to fill: the folder's weights are
-/// not read and need not be there. Collective. Memory: the shards.
+/// The same of a model that is only evaluated: every parameter is frozen and has no fp32 master.
+/// `options`: the precision; the run's strategy and offloading have no part in it. Collective.
+/// Memory: the shards. Throws as load_model().
+[[nodiscard]] sherd::Sharded<model::CausalLm> load_frozen_model(const config::RunConfig& config,
+                                                                const ModelShape& shape,
+                                                                const sherd::World& world,
+                                                                const sherd::ShardOptions& options);
+
+/// load_model() in shards whose values are not set, for a checkpoint to fill: the folder's weights
+/// are not read and need not be there. Collective. Memory: the shards.
 [[nodiscard]] sherd::Sharded<model::CausalLm> model_to_fill(const config::RunConfig& config,
                                                             const ModelShape& shape,
                                                             const sherd::World& world);
@@ -62,6 +74,10 @@ struct ModelShape {
                                                            const sherd::ShardOptions& options,
                                                            const io::IgnoredFields& ignored = {},
                                                            const PrepareModule& prepare = {});
+
+/// Compares what the adapter_config.json of each rank decides, before modules are made by it.
+/// Collective. Throws sherd::Error(RanksDisagree), naming what differs as a key of [adapter].
+void require_same_adapter(sherd::World world, const config::AdapterSection& adapter);
 
 /// Reads the adapter in adapter.path into a model that is adapted (adapters::adapt()), after
 /// comparing its tensors on all ranks. Collective. Throws sherd::Error: as

@@ -31,7 +31,9 @@ std::unique_ptr<sherd::Objective> objective_of(const config::RunConfig& config) 
 }
 
 bool reference_is_base(const config::RunConfig& config) {
-  return config.adapter.kind != config::AdapterKind::None && config.adapter.modules_to_save.empty();
+  const config::AdapterSection& adapter = config.adapter;
+  return adapter.kind != config::AdapterKind::None && adapter.path.empty() &&
+         adapter.modules_to_save.empty();
 }
 
 }  // namespace llm::setup

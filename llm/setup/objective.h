@@ -1,5 +1,5 @@
 #pragma once
-// What a run's configuration asks the model to learn.
+// The objective that a run's configuration asks for.
 
 #include <memory>
 
@@ -11,8 +11,8 @@ namespace llm::setup {
 /// The loss of train.objective; null: cross-entropy of the supervised tokens.
 [[nodiscard]] std::unique_ptr<sherd::Objective> objective_of(const config::RunConfig& config);
 
-/// Whether the reference model of a run is its own with the adapter off, so that nothing is kept of
-/// it. Not where an embedding or another module is trained whole beside the adapter.
+/// True if the reference model of a run is its own with the adapter off, so that nothing is kept of
+/// it: the adapter is fresh, and no embedding or other module is trained whole next to it.
 [[nodiscard]] bool reference_is_base(const config::RunConfig& config);
 
 }  // namespace llm::setup

@@ -79,19 +79,29 @@ json to_json(const BaseWeights& base) {
   for (const WeightFile& file : base.files) {
     files.push_back({file.name, file.bytes, file.modified_ns});
   }
-  return {{"sha256", base.sha256}, {"files", std::move(files)}};
+  return {{"sha256", base.sha256}, {"files", std::move(files)}, {"folder", base.folder}};
 }
 
 BaseWeights base_in(const json& source) {
   BaseWeights base;
   if (source.contains("base")) {
     source["base"].at("sha256").get_to(base.sha256);
+    base.folder = source["base"].value("folder", "");
     for (const json& file : source["base"].at("files")) {
       base.files.push_back({file.at(0).get<std::string>(), file.at(1).get<std::int64_t>(),
                             file.at(2).get<std::int64_t>()});
     }
   }
   return base;
+}
+
+ReferenceKey reference_in(const json& source) {
+  ReferenceKey reference;
+  if (source.contains("reference")) {
+    source["reference"].at("sha256").get_to(reference.sha256);
+    source["reference"].at("weights").get_to(reference.weights);
+  }
+  return reference;
 }
 
 ModelValues model_values_in(const json& source) {
@@ -148,6 +158,9 @@ std::string to_text(const RunNote& note) {
   if (!note.base.empty()) {
     text["base"] = to_json(note.base);
   }
+  if (!note.reference.empty()) {
+    text["reference"] = {{"sha256", note.reference.sha256}, {"weights", note.reference.weights}};
+  }
   return text.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -170,6 +183,7 @@ RunNote note_from_text(const std::string& text, const std::string& folder) {
     note.skipped_steps = source.value("skipped_steps", std::int64_t{0});
     note.chat_template = source.value("chat_template", "");
     note.base = base_in(source);
+    note.reference = reference_in(source);
     return note;
   } catch (const json::exception& error) {
     throw sherd::Error(sherd::ExitCode::BadData,

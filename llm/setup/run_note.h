@@ -15,6 +15,15 @@ namespace llm::setup {
 /// What a model folder says, apart from its weights, that decides what is computed, by name.
 using ModelValues = std::vector<std::pair<std::string, std::string>>;
 
+/// The reference of a run that learns from preference pairs: its model before the first step. None
+/// where the model is its own with the adapter off.
+struct ReferenceKey {
+  std::string sha256 = {};   ///< of everything that decides its log-probabilities
+  std::string weights = {};  ///< start_weights() alone
+  [[nodiscard]] bool empty() const { return sha256.empty(); }
+  bool operator==(const ReferenceKey&) const = default;
+};
+
 /// Kept as the checkpoint's note.
 struct RunNote {
   std::int64_t step = 0;         ///< steps done: the position in the data follows from it
@@ -36,6 +45,7 @@ struct RunNote {
   /// The weights of `model`, where only a part of the parameters is trained: the checkpoint holds
   /// that part. Empty: it holds the whole model.
   BaseWeights base = {};
+  ReferenceKey reference = {};  ///< of the run at its first step
 };
 
 /// Who starts a run: what restarts by the same launcher have in common.

@@ -11,6 +11,7 @@
 #include "llm/text/chat_record.h"
 #include "llm/text/conversation.h"
 #include "llm/text/printable.h"
+#include "llm/text/python_text.h"
 
 namespace llm::text {
 
@@ -96,18 +97,55 @@ Question continuation(const Record& record, ordered_json messages, std::size_t c
   return question;
 }
 
-// The messages of the prompt; of whole conversations an empty list.
-ordered_json prompt_of(Record& record, const PairFields& fields, bool begins_with_answer) {
+bool begins_with(const ordered_json& messages, const ordered_json& prompt) {
+  return prompt.size() <= messages.size() &&
+         std::equal(prompt.begin(), prompt.end(), messages.begin());
+}
+
+// Blanks at its ends do not make it another question.
+bool asks(const ordered_json& messages, const std::string& text) {
+  return std::any_of(messages.begin(), messages.end(), [&](const ordered_json& message) {
+    return message["role"] == "user" &&
+           python_strip(message["content"].get_ref<const std::string&>()) == python_strip(text);
+  });
+}
+
+// Of a prompt, which both continuations repeat or neither.
+bool is_repeated(const PairFields& fields, bool in_chosen, bool in_rejected) {
+  if (in_chosen != in_rejected) {
+    throw RecordFault{fmt::format(
+        "{} is repeated in {} and not in {}: whole conversations repeat it, and continuations do "
+        "not",
+        in_quotes(fields.prompt), in_quotes(in_chosen ? fields.chosen : fields.rejected),
+        in_quotes(in_chosen ? fields.rejected : fields.chosen))};
+  }
+  return in_chosen;
+}
+
+// The messages that belong before both: those of the prompt, unless the lists are whole
+// conversations, which repeat it.
+ordered_json messages_before(Record& record, const PairFields& fields, const ordered_json& chosen,
+                             const ordered_json& rejected) {
   if (!is_given(record, fields.prompt)) {
     return ordered_json::array();
   }
   if (record.fields[fields.prompt].is_array()) {
-    return messages_of_field(record, fields.prompt);
+    ordered_json prompt = messages_of_field(record, fields.prompt);
+    const bool in_both =
+        is_repeated(fields, begins_with(chosen, prompt), begins_with(rejected, prompt));
+    return in_both ? ordered_json::array() : prompt;
   }
   const std::string text = text_field(record, fields.prompt);
-  // Whole conversations have it as their user's first message.
-  return begins_with_answer ? ordered_json::array({{{"role", "user"}, {"content", text}}})
-                            : ordered_json::array();
+  if (is_repeated(fields, asks(chosen, text), asks(rejected, text))) {
+    return ordered_json::array();
+  }
+  if (chosen.front()["role"] != "assistant" || rejected.front()["role"] != "assistant") {
+    throw RecordFault{fmt::format(
+        "{} is a text that {} and {} neither repeat nor answer: make it the first message of "
+        "\"user\" in both, or remove it",
+        in_quotes(fields.prompt), in_quotes(fields.chosen), in_quotes(fields.rejected))};
+  }
+  return ordered_json::array({{{"role", "user"}, {"content", text}}});
 }
 
 Question pair_of_messages(Record& record, const PairFields& fields) {
@@ -116,9 +154,9 @@ Question pair_of_messages(Record& record, const PairFields& fields) {
   if (chosen == rejected) {
     refuse_equal(fields);
   }
-  const ordered_json prompt = prompt_of(record, fields, chosen.front()["role"] == "assistant");
-  chosen.insert(chosen.begin(), prompt.begin(), prompt.end());
-  rejected.insert(rejected.begin(), prompt.begin(), prompt.end());
+  const ordered_json before = messages_before(record, fields, chosen, rejected);
+  chosen.insert(chosen.begin(), before.begin(), before.end());
+  rejected.insert(rejected.begin(), before.begin(), before.end());
   const std::size_t shorter = std::min(chosen.size(), rejected.size());
   std::size_t context = 0;
   while (context < shorter && chosen[context] == rejected[context]) {

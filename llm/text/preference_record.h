@@ -19,8 +19,10 @@ struct PairFields {
 /// - Three texts; or two that begin alike: their prompt ends behind the last "\n\nAssistant:" of
 ///   the common text, else before the last word that differs in part.
 /// - Lists of messages: a prompt and two continuations, or two whole conversations, whose common
-///   messages are the prompt. A prompt that is a text is the user's, unless the lists have it.
-/// Throws RecordFault: fields that are missing, empty, of other types or equal; lists without an
+///   messages are the prompt. A prompt that is a text is the user's. A prompt that both lists
+///   repeat is not put before them again: a list as their beginning, a text as a user's message.
+/// Throws RecordFault: fields that are missing, empty, of other types or equal; a prompt that only
+/// one of the lists repeats, or a text that they neither repeat nor answer; lists without an
 /// answer; all that conversation_of_list() refuses.
 [[nodiscard]] Question pair_of(Record& record, const PairFields& fields);
 

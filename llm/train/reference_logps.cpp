@@ -15,8 +15,8 @@
 #include "llm/eval/pair_logps.h"
 #include "llm/inputs/prepare.h"
 #include "llm/inputs/subset.h"
-#include "llm/setup/model_identity.h"
-#include "sherd/safetensors.h"
+#include "llm/setup/reference_key.h"
+#include "sherd/error.h"
 
 namespace llm::train {
 
@@ -40,34 +40,14 @@ std::vector<PairLogps> logps_of(std::string_view bytes) {
   return logps;
 }
 
-// What of the configuration and the model folder decides its values. On rank 0.
-std::string model_text(const RunInputs& inputs) {
-  const config::RunConfig& config = inputs.config;
-  setup::Settings decides = setup::model_identity(inputs.model.config, inputs.tokenizer);
-  decides.emplace_back("param_dtype",
-                       std::to_string(static_cast<int>(config.precision.param_dtype)));
-  decides.emplace_back("adapter", config.adapter.path);
-  decides.emplace_back("max_length", std::to_string(config.data.max_length.value_or(0)));
-  if (config.model.init == config::Init::Random) {
-    decides.emplace_back("seed", std::to_string(config.train.seed));
-    decides.emplace_back("initializer_range",
-                         fmt::format("{}", inputs.model.config.shape.initializer_range));
-  } else {
-    const setup::Settings weights =
-        setup::weights_identity(sherd::SafetensorsFolder(config.model.path));
-    decides.insert(decides.end(), weights.begin(), weights.end());
-  }
-  std::string text;
-  for (const auto& [name, value] : decides) {
-    text += name + "=" + value + "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
-ReferenceLogps::ReferenceLogps(RunInputs& inputs, sherd::World& world)
-    : inputs_(inputs), world_(world), folder_(inputs::store_folder(inputs.config.data.cache)) {
+ReferenceLogps::ReferenceLogps(RunInputs& inputs, sherd::World& world, const setup::RunNote& now,
+                               const setup::ReferenceKey& begun)
+    : inputs_(inputs),
+      world_(world),
+      folder_(inputs::store_folder(inputs.config.data.cache)),
+      key_(begun) {
   for (const inputs::TrainingPart& part : inputs.data.parts) {
     sets_.push_back({part.report.name, inputs::Samples(part.store), part.store->digest()});
   }
@@ -75,7 +55,42 @@ ReferenceLogps::ReferenceLogps(RunInputs& inputs, sherd::World& world)
     const inputs::Dataset& dataset = heldout.dataset;
     sets_.push_back({dataset.report.name, dataset.samples, dataset.digest});
   }
-  model_ = setup::from_rank_0(world_, [&] { return model_text(inputs_); });
+  if (!key_.empty()) {
+    find();
+  }
+  if (key_.empty() || !is_complete()) {
+    key_ = key_of_start(now, begun);
+    find();
+  }
+}
+
+// Rank 0 reads the weights, and those of others were compared with its own.
+setup::ReferenceKey ReferenceLogps::key_of_start(const setup::RunNote& now,
+                                                 const setup::ReferenceKey& begun) const {
+  setup::ReferenceKey key;
+  key.weights = setup::from_rank_0(world_, [&] {
+    const config::RunConfig& config = inputs_.config;
+    const sherd::WorkPhase reading(world_, "reading the weights of the reference model",
+                                   setup::kLongestSilence);
+    key = setup::reference_key(config, inputs_.model.config, inputs_.tokenizer, now.base.sha256);
+    if (!begun.empty() && key.weights != begun.weights) {
+      const auto missing = std::find_if(sets_.begin(), sets_.end(),
+                                        [](const Set& set) { return !set.is_complete(); });
+      throw sherd::Error(
+          sherd::ExitCode::Usage,
+          fmt::format("the reference of this run is its model before the first step. Its "
+                      "log-probabilities of {} are not in the folder of data.cache, and the model "
+                      "has changed since the run began: {}, or that folder. To start over, give "
+                      "--resume never and another train.output.",
+                      missing->name, setup::changed_start(begun.weights, key.weights, config)));
+    }
+    return key.weights;
+  });
+  key.sha256 = setup::from_rank_0(world_, [&] { return key.sha256; });
+  return key;
+}
+
+void ReferenceLogps::find() {
   for (Set& set : sets_) {
     set.logps =
         logps_of(setup::from_rank_0(world_, [&] { return std::string(bytes_of(kept(set))); }));
@@ -83,7 +98,8 @@ ReferenceLogps::ReferenceLogps(RunInputs& inputs, sherd::World& world)
 }
 
 std::filesystem::path ReferenceLogps::file_of(const Set& set) const {
-  return folder_ / (files::sha256_of(std::string(kMagic) + model_ + set.digest) + ".reference");
+  return folder_ /
+         (files::sha256_of(std::string(kMagic) + key_.sha256 + set.digest) + ".reference");
 }
 
 std::vector<PairLogps> ReferenceLogps::kept(const Set& set) const {

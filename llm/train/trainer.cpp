@@ -255,6 +255,17 @@ void restore_run(Run& run) {
   run.note.skipped_steps = then.skipped_steps;
 }
 
+// Of the checkpoint that the run continues from. None at the first step, and of older versions.
+setup::ReferenceKey begun_reference(Run& run) {
+  if (run.resume.candidates.empty()) {
+    return {};
+  }
+  const std::string& folder = run.resume.candidates.front().folder;
+  const std::string note =
+      setup::from_rank_0(run.world, [&] { return sherd::CheckpointManifest::read(folder).note; });
+  return setup::note_from_text(note, folder).reference;
+}
+
 // Model and optimizer, from the model's weights, a checkpoint, or both. False: stopped before.
 bool build_model(Run& run) {
   const track::Working loading(run.progress, "loading the model");
@@ -263,12 +274,16 @@ bool build_model(Run& run) {
   std::optional<ReferenceLogps> reference;
   if (run.objective != nullptr && run.objective->needs_reference() &&
       !setup::reference_is_base(config)) {
-    reference.emplace(run.inputs, run.world);
+    reference.emplace(run.inputs, run.world, run.note, begun_reference(run));
+    run.note.reference = reference->key();
   }
   const bool has_reference = !reference || reference->is_complete();
   const bool is_filled = !run.resume.candidates.empty() && run.note.base.empty() && has_reference;
+  const auto adapter = run.resume.candidates.empty() || !has_reference
+                           ? setup::AdapterValues::OfRun
+                           : setup::AdapterValues::Unset;
   run.model.emplace(is_filled ? setup::model_to_fill(config, shape, run.world)
-                              : setup::load_model(config, shape, run.world));
+                              : setup::load_model(config, shape, run.world, adapter));
   if (reference) {
     if (!reference->complete(*run.model, run.hooks, run.progress)) {
       return false;

@@ -1,7 +1,6 @@
 // train.objective = "dpo": pairs from file to log, on one rank and on several.
 
 #include <cmath>
-#include <filesystem>
 #include <numbers>
 #include <string>
 #include <vector>
@@ -10,7 +9,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/in_process/run_program.h"
+#include "tests/in_process/preference_runs.h"
+#include "tests/support/evaluations.h"
 
 namespace sherd::test {
 namespace {
@@ -20,49 +20,11 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kRecipe = SHERD_TEST_SOURCE_DIR "/recipes/preferences.toml";
-const std::string kPairs = SHERD_TEST_SOURCE_DIR "/recipes/data/preferences.jsonl";
-
-Arguments recipe(const std::string& verb, const fs::path& output, const fs::path& cache) {
-  return {verb,           kRecipe,        "--train.output", output.string(),
-          "--data.cache", cache.string(), "--device.kind",  "cpu"};
-}
-
 // A run of pairs in a file of its own.
 Arguments pairs_of(const fs::path& data, const fs::path& output) {
-  return {"train",
-          "--model.path",
-          kModel,
-          "--data.train",
-          data.string(),
-          "--train.output",
-          output.string(),
-          "--data.cache",
-          "none",
-          "--device.kind",
-          "cpu",
-          "--train.objective",
-          "dpo",
-          "--train.max_steps",
-          "2",
-          "--train.global_batch",
-          "2"};
-}
-
-double figure(const json& record, const char* name) {
-  return record.at("figures").at(name).get<double>();
-}
-
-std::vector<json> evaluations_of(const fs::path& output) {
-  std::vector<json> found;
-  std::ifstream lines(output / "log.jsonl");
-  for (std::string line; std::getline(lines, line);) {
-    json record = json::parse(line);
-    if (record.value("event", "") == "evaluation") {
-      found.push_back(std::move(record));
-    }
-  }
-  return found;
+  return train_case(kModel, data, output) + Arguments{"--train.objective",    "dpo",
+                                                      "--train.max_steps",    "2",
+                                                      "--train.global_batch", "2"};
 }
 
 TEST(Preferences, BeginAtTheLogarithmOf2AndAreLearned) {
@@ -81,7 +43,7 @@ TEST(Preferences, BeginAtTheLogarithmOf2AndAreLearned) {
   }
   EXPECT_LT(figure(steps[0], "logps/chosen"), 0);
   EXPECT_EQ(steps[0]["samples"], 8);
-  const std::vector<json> evaluations = evaluations_of(output);
+  const std::vector<json> evaluations = events(output, "evaluation");
   ASSERT_EQ(evaluations.size(), 5U);  // at the start, and after each epoch
   EXPECT_NEAR(evaluations.front()["loss"].get<double>(), std::numbers::ln2, 1e-5);
   EXPECT_GE(figure(evaluations.back(), "rewards/accuracies"), 0.95);
@@ -118,7 +80,7 @@ TEST(Preferences, WithAnAdapterBeginAtTheLogarithmOf2ToTheLastBit) {
          {"rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"}) {
       EXPECT_EQ(figure(steps[0], name), 0) << name;
     }
-    EXPECT_EQ(figure(evaluations_of(output).back(), "rewards/accuracies"), 1);
+    EXPECT_EQ(figure(events(output, "evaluation").back(), "rewards/accuracies"), 1);
     losses.push_back(steps.back()["loss"].get<double>());
     for (const auto& file : fs::directory_iterator(cache)) {
       EXPECT_NE(file.path().extension(), ".reference");
@@ -126,15 +88,15 @@ TEST(Preferences, WithAnAdapterBeginAtTheLogarithmOf2ToTheLastBit) {
     if (ranks == 2) {
       const auto alone = json::parse(
           expect_code(0, {"eval", "--model", output.string(), "--loss-only", "--json"}).out);
-      EXPECT_NEAR(alone["loss"].get<double>(), evaluations_of(output).back()["loss"].get<double>(),
-                  1e-6);
+      EXPECT_NEAR(alone["loss"].get<double>(),
+                  events(output, "evaluation").back()["loss"].get<double>(), 1e-6);
     }
   }
   EXPECT_NEAR(losses[1], losses[0], 1e-5);
   EXPECT_NEAR(losses[2], losses[0], 1e-5);
 }
 
-// What the reference model says is computed once: here by the first run for all others.
+// The first run computes the log-probabilities of the reference model for all others.
 TEST(Preferences, AreLearnedAlikeOnAnyRanksAndAfterAStop) {
   const TempFolder folder;
   const fs::path cache = folder.path() / "cache";
@@ -269,7 +231,7 @@ TEST(Preferences, BadPairsAreRefusedByName) {
   }
 }
 
-// What tells the answers apart lies behind the cut.
+// The answers differ behind the cut only.
 TEST(Preferences, WhoseDifferenceIsCutOffAreRefused) {
   const TempFolder folder;
   std::string same = "a";
@@ -299,7 +261,7 @@ TEST(Preferences, AreForDpoAlone) {
 }
 
 // A model whose scores are no numbers is told by the pair, before the first step.
-TEST(Preferences, OfWhichTheModelSaysNaNAreNamed) {
+TEST(Preferences, WithNaNAsLogProbabilityAreNamed) {
   const TempFolder folder;
   const fs::path model = folder.path() / "model";
   fs::copy(kModel, model);

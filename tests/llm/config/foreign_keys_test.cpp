@@ -56,6 +56,7 @@ TEST_F(ForeignKeys, AreFaultsThatNameOurs) {
       {"train.lora_r = 8", "unknown key; here it is adapter.rank"},
       {"[adapter]\ntarget_modules = ['q_proj']",
        "here it is adapter.targets: a list of names, or \"all-linear\""},
+      {"train.load_in_8bit = true", "unknown key; here it is model.quantize: \"q8_0\""},
       {"train.load_in_4bit = true", "unknown key: bases in 4 bits are not supported yet"},
   };
   for (const auto& [text, message] : rows) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,7 @@ TEST(Preferences, AreTwoDocumentsOfABatch) {
   const Samples mixture = mixed({&twice, 1}, 0);
   EXPECT_EQ(mixture.rejected_begin(3), known.rejected_begin(1));
   EXPECT_EQ(mixture[3].reference_logps->rejected, -4);
+  EXPECT_THROW(static_cast<void>(with_reference(found.samples, {{-1, -2}})), std::invalid_argument);
 }
 
 // A prompt that is too long loses its begin; both answers stay whole.
@@ -142,11 +144,47 @@ TEST(Preferences, OfWholeConversationsLearnWhatFollowsTheCommonMessages) {
   };
   EXPECT_EQ(text_of(documents[0]), "Lily</s>");
   EXPECT_EQ(text_of(documents[1]), "Tom</s>");
-  // A prompt beside whole conversations says what they say.
+  // A prompt next to whole conversations repeats their beginning.
   const text::Question both =
       pair_in(folder, R"({"prompt": "Hi", "chosen": )" + common + R"("Lily"}], "rejected": )" +
                           common + R"("Tom"}]})");
   EXPECT_EQ(both.conversation->messages, pair.conversation->messages);
+}
+
+// A prompt that whole conversations repeat is read once, and what they do not repeat is not lost.
+TEST(Preferences, HaveAPromptOnce) {
+  const TempFolder folder;
+  const std::string user = R"({"role": "user", "content": "Hi"})",
+                    yes = R"({"role": "assistant", "content": "Yes"})",
+                    no = R"({"role": "assistant", "content": "No"})";
+  const auto messages = [&](const std::string& prompt, const std::string& before_chosen,
+                            const std::string& before_rejected) {
+    return R"({"prompt": )" + prompt + R"(, "chosen": [)" + before_chosen + yes +
+           R"(], "rejected": [)" + before_rejected + no + "]}";
+  };
+  const text::Question alone = pair_in(folder, messages("[" + user + "]", "", ""));
+  EXPECT_EQ(alone.conversation->messages.size(), 2U);
+  for (const std::string& prompt :
+       {"[" + user + "]", std::string(R"("Hi")"), std::string("null")}) {
+    SCOPED_TRACE(prompt);
+    const text::Question whole = pair_in(folder, messages(prompt, user + ", ", user + ", "));
+    EXPECT_EQ(whole.conversation->messages, alone.conversation->messages);
+    EXPECT_EQ(whole.rejected->conversation->messages, alone.rejected->conversation->messages);
+  }
+  EXPECT_EQ(pair_in(folder, messages(R"("Hi")", "", "")).conversation->messages,
+            alone.conversation->messages);
+  const auto refused = [&](const std::string& record, const std::string& why) {
+    expect_error([&] { static_cast<void>(pairs(folder, record, chat_stories())); },
+                 ExitCode::BadData, {"line 1", why});
+  };
+  for (const std::string& prompt : {"[" + user + "]", std::string(R"("Hi")")}) {
+    refused(messages(prompt, user + ", ", ""),
+            R"("prompt" is repeated in "chosen" and not in "rejected": whole conversations)");
+    refused(messages(prompt, "", user + ", "),
+            R"("prompt" is repeated in "rejected" and not in "chosen": whole conversations)");
+  }
+  refused(messages(R"("Who?")", user + ", ", user + ", "),
+          R"("prompt" is a text that "chosen" and "rejected" neither repeat nor answer)");
 }
 
 // Without a difference there is nothing to prefer.
@@ -171,7 +209,7 @@ TEST(Preferences, OfTheSameTokensAreRefused) {
       chat_stories(), "have no first message in common that could be one");
 }
 
-// Which share a pair is in depends on both of its texts.
+// The share of a pair depends on both of its texts.
 TEST(Preferences, AreHeldOutByBothTexts) {
   std::set<bool> sides;
   for (int i = 0; i < 50; ++i) {

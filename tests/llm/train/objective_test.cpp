@@ -6,13 +6,17 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "examples/own_objective/simpo.h"
+#include "llm/eval/pair_logps.h"
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/load_model.h"
 #include "llm/train/train_step.h"
+#include "tests/llm/inputs/stores.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/test_data.h"
 
 namespace llm::train {
@@ -62,6 +66,35 @@ TEST(Objective, OfCrossEntropyIsSupervisedTraining) {
     EXPECT_LE((shards[i].gradient - of_plain[i].gradient).norm().item<double>(),
               1e-6 * of_plain[i].gradient.norm().item<double>())
         << shards[i].name;
+  }
+}
+
+// Half a pair has no loss.
+TEST(Objective, OfPairsRefusesAnOddNumberOfDocuments) {
+  const model::TokenBatch batch = setup::to_tensors(documents_of({9, 4, 30}, false));
+  auto model = stories(sherd::World::alone());
+  try {
+    static_cast<void>(setup::objective_sum(model, batch, own_objective::SimPo()));
+    FAIL() << "was not refused";
+  } catch (const c10::ValueError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("[objective_sum] got 3 documents, but the "
+                                                 "objective takes 2 per sample"));
+  }
+}
+
+// Samples of one document have no log-probabilities of pairs.
+TEST(PairLogps, OfSamplesThatAreNoPairsAreRefused) {
+  const sherd::test::TempFolder folder;
+  const inputs::Dataset questions = inputs::dataset(
+      folder.write("data.jsonl", R"({"prompt": "Who is it?", "completion": "Lily"})"),
+      inputs::stories(), {});
+  auto model = stories(sherd::World::alone());
+  std::vector<inputs::PairLogps> logps;
+  try {
+    static_cast<void>(eval::complete_pair_logps(model, questions.samples, {}, logps));
+    FAIL() << "was not refused";
+  } catch (const c10::ValueError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("sample 0 is no preference pair"));
   }
 }
 
