@@ -18,7 +18,7 @@ namespace {
 namespace files = sherd::files;
 
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{16} << 20;
-constexpr std::size_t kDigitsShown = 12;  // of a digest
+constexpr std::size_t kDigitsInMessages = 12;  // of a digest
 
 // Of the folder in adapter.path; its path says nothing, since another adapter may be saved there.
 std::string adapter_digests(const config::AdapterSection& adapter) {
@@ -69,7 +69,8 @@ std::string changed_start(const std::string& then, const std::string& now,
       config.adapter.path.empty() ? "" : fmt::format(" and '{}'", config.adapter.path);
   return fmt::format(
       "the SHA-256 of its weights was {}… and is now {}…. Restore the weights in '{}'{}",
-      then.substr(0, kDigitsShown), now.substr(0, kDigitsShown), config.model.path, adapter);
+      then.substr(0, kDigitsInMessages), now.substr(0, kDigitsInMessages), config.model.path,
+      adapter);
 }
 
 }  // namespace llm::setup

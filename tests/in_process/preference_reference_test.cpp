@@ -233,9 +233,10 @@ TEST_F(ResumedReference, IsNotComputedFromOtherWeights) {
   fs::remove_all(cache_);
   change_weights(model_);
   const Ended refused = expect_code(64, run(output_, kTwoEpochs));
-  EXPECT_THAT(refused.err,
-              HasSubstr("Its log-probabilities of preferences.jsonl are not in the folder of "
-                        "data.cache, and the model has changed since the run began: the SHA-256"));
+  EXPECT_THAT(
+      refused.err,
+      HasSubstr("Its log-probabilities of recipes/data/preferences.jsonl are not in the folder of "
+                "data.cache, and the model has changed since the run began: the SHA-256"));
   EXPECT_THAT(refused.err, HasSubstr("Restore the weights in '" + model_.string() +
                                      "', or that folder. To start over, give --resume never"));
   const Ended evaluated = expect_code(65, {"eval", "--model", output_, "--loss-only"});

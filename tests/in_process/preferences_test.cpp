@@ -160,7 +160,8 @@ TEST(Preferences, ArePackedAsPairs) {
   const Arguments flags = {"--data.packing",       "first_fit", "--data.max_length",   "200",
                            "--train.global_batch", "4",         "--train.micro_batch", "2"};
   const fs::path output = folder.path() / "run";
-  expect_code(0, on_ranks(2, recipe("train", output, "none") + flags));
+  const Ended ended = expect_code(0, on_ranks(2, recipe("train", output, "none") + flags));
+  EXPECT_THAT(ended.out, HasSubstr(" of at most 400 tokens, "));
   const std::vector<json> steps = read_log(output / "log.jsonl");
   EXPECT_GT(steps[0]["samples"].get<int>(), 4);
   EXPECT_NEAR(steps[0]["loss"].get<double>(), std::numbers::ln2, 1e-5);
