@@ -383,28 +383,29 @@ std::string peft_config_text(const torch::nn::Module& model, const config::Adapt
                              const std::string& revision) {
   const bool lists = adapter.targets.pattern == config::kAllLinear;
   const ChosenModules chosen = choose_modules(model, adapter);
-  const ordered_json file = {{"alpha_pattern", object_of(adapter.alpha_pattern)},
-                             {"base_model_name_or_path", base},
-                             {"bias", "none"},
-                             {"ensure_weight_tying", tied_embedding && !chosen.whole.empty()},
-                             {"exclude_modules", json_of(adapter.exclude)},
-                             {"fan_in_fan_out", has_transposed_weights(model)},
-                             {"inference_mode", true},
-                             {"init_lora_weights", true},
-                             {"layers_pattern", null_if_empty(adapter.layers_pattern)},
-                             {"layers_to_transform", null_if_empty(adapter.layers)},
-                             {"lora_alpha", json_of(adapter.alpha)},
-                             {"lora_dropout", adapter.dropout},
-                             {"modules_to_save", null_if_empty(adapter.modules_to_save)},
-                             {"peft_type", "LORA"},
-                             {"r", adapter.rank},
-                             {"rank_pattern", object_of(adapter.rank_pattern)},
-                             {"revision", revision.empty() ? ordered_json() : revision},
-                             {"target_modules", lists ? ordered_json(listed_targets(model, adapter))
-                                                      : json_of(adapter.targets)},
-                             {"task_type", "CAUSAL_LM"},
-                             {"use_dora", false},
-                             {"use_rslora", adapter.rank_stabilized}};
+  const ordered_json file = {
+      {"alpha_pattern", object_of(adapter.alpha_pattern)},
+      {"base_model_name_or_path", base},
+      {"bias", "none"},
+      {"ensure_weight_tying", tied_embedding && !chosen.whole.empty()},
+      {"exclude_modules", json_of(adapter.exclude)},
+      {"fan_in_fan_out", has_transposed_weights(model)},
+      {"inference_mode", true},
+      {"init_lora_weights", true},
+      {"layers_pattern", null_if_empty(adapter.layers_pattern)},
+      {"layers_to_transform", null_if_empty(adapter.layers)},
+      {"lora_alpha", json_of(adapter.alpha)},
+      {"lora_dropout", adapter.dropout},
+      {"modules_to_save", null_if_empty(adapter.modules_to_save)},
+      {"peft_type", "LORA"},
+      {"r", adapter.rank},
+      {"rank_pattern", object_of(adapter.rank_pattern)},
+      {"revision", revision.empty() ? ordered_json() : ordered_json(revision)},
+      {"target_modules",
+       lists ? ordered_json(listed_targets(model, adapter)) : json_of(adapter.targets)},
+      {"task_type", "CAUSAL_LM"},
+      {"use_dora", false},
+      {"use_rslora", adapter.rank_stabilized}};
   return file.dump(2) + "\n";
 }
 

@@ -178,7 +178,7 @@ TEST_F(Chat, WithAnAdapterIsThatOfItsRun) {
                            "special_tokens_map.json"}) {
     json config = json::parse(read_file(fs::path(model_) / name));
     const bool has_id = config.contains("eos_token_id");
-    config[has_id ? "eos_token_id" : "eos_token"] = has_id ? json(0) : json("<unk>");
+    config[has_id ? "eos_token_id" : "eos_token"] = has_id ? json(1) : json("<s>");
     std::ofstream(fs::path(model_) / name) << config;
   }
   const auto message = [](const char* role, const char* content) {
@@ -195,7 +195,8 @@ TEST_F(Chat, WithAnAdapterIsThatOfItsRun) {
   Arguments run = train_on(data, output, "60");
   std::replace(run.begin(), run.end(), kModel, model_);
   expect_code(0, run + Arguments{"--data.chat_template", file, "--adapter.kind", "lora",
-                                 "--optim.lr", "1e-2", "--checkpoint.export", "end"});
+                                 "--adapter.modules_to_save", "embed_tokens", "--optim.lr", "5e-3",
+                                 "--checkpoint.export", "end"});
   model_ = output;
   most_tokens_ = "20";
   const Ended of_run = chat("Who is it?\n");

@@ -70,7 +70,7 @@ TEST(QuantizedBase, IsEvaluatedGeneratesAndIsMerged) {
   EXPECT_NE(loss_on_questions(adapter), run);
   const std::string prompts = prompts_file(folder);
   const auto written_by = [&](const fs::path& model) {
-    return expect_code(0, {"generate", model, "--prompts", prompts, "--max-new-tokens", "300",
+    return expect_code(0, {"generate", model, "--prompts", prompts, "--max-new-tokens", "40",
                            "--temperature", "1", "--seed", "1"})
         .out;
   };
