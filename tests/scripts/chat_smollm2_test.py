@@ -5,17 +5,11 @@
 Fetches the model on its first run. Prints the figures that it checks.
 """
 import json
-import os
-import pathlib
 import random
-import subprocess
 import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHERD = pathlib.Path(os.environ.get("SHERD_BIN", ROOT / "build/release/bin")).resolve() / "sherd"
-SKIPPED = 77
-NO_NETWORK = 69
+from smollm2 import ROOT, read_lines, run_test, sherd, write_lines
+
 TURNS = 100
 LIMIT = 64
 
@@ -64,10 +58,6 @@ def dialogues_and_turns():
     return learned, turns
 
 
-def write_lines(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-
-
 def recipe(folder):
     return f"""
 [model]
@@ -107,15 +97,11 @@ at_start = true
 """
 
 
-def sherd(*arguments):
-    subprocess.run([SHERD, *map(str, arguments)], check=True)
-
-
 def answers(model, folder, limit):
     out = folder / f"answers-{limit}.jsonl"
     sherd("launch", "-n", 2, "generate", model, "--chat", "--prompts", folder / "turns.jsonl", "--max-new-tokens", limit, "--batch", 50,
           "--dtype", "bf16", "--out", out)
-    return [json.loads(line)["completion"] for line in out.read_text(encoding="utf-8").splitlines()]
+    return [line["completion"] for line in read_lines(out)]
 
 
 def count_ended(model, folder):
@@ -127,29 +113,21 @@ def count_ended(model, folder):
     return sum(a == b for a, b in zip(short, long, strict=True)), in_style
 
 
-def main():
-    code = subprocess.run([ROOT / "scripts/real_model"]).returncode
-    if code == NO_NETWORK:
-        print("SKIPPED: the model could not be fetched")
-        return SKIPPED
-    assert code == 0, code
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        learned, turns = dialogues_and_turns()
-        write_lines(folder / "dialogues.jsonl", [{"messages": messages} for messages in learned])
-        write_lines(folder / "turns.jsonl", [{"prompt": turn} for turn in turns])
-        (folder / "recipe.toml").write_text(recipe(folder), encoding="utf-8")
-        sherd("launch", "-n", 2, "train", folder / "recipe.toml")
-        summary = json.loads((folder / "run/summary.json").read_text(encoding="utf-8"))
-        before, after = summary["eval_loss_at_start"], summary["eval_loss"]
-        print(f"loss of 50 turns in another style: {before:.4f} before, {after:.4f} after, {after / before - 1:+.1%}")
-        assert after <= 1.1 * before
-        sherd("export", folder / "run", "--out", folder / "exported")
-        ended, in_style = count_ended(folder / "exported", folder)
+def learns_a_style(folder):
+    learned, turns = dialogues_and_turns()
+    write_lines(folder / "dialogues.jsonl", [{"messages": messages} for messages in learned])
+    write_lines(folder / "turns.jsonl", [{"prompt": turn} for turn in turns])
+    (folder / "recipe.toml").write_text(recipe(folder), encoding="utf-8")
+    sherd("launch", "-n", 2, "train", folder / "recipe.toml")
+    summary = json.loads((folder / "run/summary.json").read_text(encoding="utf-8"))
+    before, after = summary["eval_loss_at_start"], summary["eval_loss"]
+    print(f"loss of 50 turns in another style: {before:.4f} before, {after:.4f} after, {after / before - 1:+.1%}")
+    assert after <= 1.1 * before
+    sherd("export", folder / "run", "--out", folder / "exported")
+    ended, in_style = count_ended(folder / "exported", folder)
     print(f"{ended} of {TURNS} answers ended by the stop token within {LIMIT} tokens, {in_style} in the style that was learned")
     assert ended == TURNS
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_test(learns_a_style))

@@ -6,25 +6,18 @@ Fetches the model on its first run. Prints the figures that it checks.
 """
 import json
 import math
-import os
-import pathlib
-import subprocess
 import sys
-import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHERD = pathlib.Path(os.environ.get("SHERD_BIN", ROOT / "build/release/bin")).resolve() / "sherd"
-SKIPPED = 77
-NO_NETWORK = 69
+from smollm2 import ROOT, read_lines, run_test, sherd, write_lines
 
 
 def write_pairs(path):
     """The recipe's pairs as messages, since the model has a chat template."""
-    pairs = [json.loads(line) for line in (ROOT / "recipes/data/preferences.jsonl").read_text(encoding="utf-8").splitlines()]
+    pairs = read_lines(ROOT / "recipes/data/preferences.jsonl")
     records = [{"prompt": [{"role": "user", "content": pair["prompt"]}],
                 "chosen": [{"role": "assistant", "content": pair["chosen"]}],
                 "rejected": [{"role": "assistant", "content": pair["rejected"]}]} for pair in pairs]
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    write_lines(path, records)
     return len(records)
 
 
@@ -65,27 +58,19 @@ at_start = true
 """
 
 
-def main():
-    code = subprocess.run([ROOT / "scripts/real_model"]).returncode
-    if code == NO_NETWORK:
-        print("SKIPPED: the model could not be fetched")
-        return SKIPPED
-    assert code == 0, code
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        count = write_pairs(folder / "pairs.jsonl")
-        (folder / "recipe.toml").write_text(recipe(folder), encoding="utf-8")
-        subprocess.run([SHERD, "launch", "-n", "2", "train", folder / "recipe.toml"], check=True)
-        records = [json.loads(line) for line in (folder / "run/log.jsonl").read_text(encoding="utf-8").splitlines()]
-        first = next(record for record in records if "event" not in record)
-        before, after = [record for record in records if record.get("event") == "evaluation"]
+def learns_the_pairs(folder):
+    count = write_pairs(folder / "pairs.jsonl")
+    (folder / "recipe.toml").write_text(recipe(folder), encoding="utf-8")
+    sherd("launch", "-n", 2, "train", folder / "recipe.toml")
+    records = read_lines(folder / "run/log.jsonl")
+    first = next(record for record in records if "event" not in record)
+    before, after = [record for record in records if record.get("event") == "evaluation"]
     accuracy, margin = (after["figures"][f"rewards/{name}"] for name in ("accuracies", "margins"))
     print(f"loss of {count} pairs: {before['loss']:.6f} before, {after['loss']:.4f} after; accuracy {accuracy}, margin {margin:.3f}")
     assert abs(first["loss"] - math.log(2)) < 1e-4, first
     assert abs(before["loss"] - math.log(2)) < 1e-4, before
     assert accuracy == 1, after
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_test(learns_the_pairs))
