@@ -39,7 +39,7 @@ class Planner {
     end_phase("save",
               model.offload_slot_bytes());  // a rank writes what it holds from where it lies
     if (run_.evaluation) {
-      evaluate(model, *run_.evaluation);
+      evaluate(model, *run_.evaluation, run_.loss);
       end_phase("evaluation");
     }
     MemoryPlan plan = result(model.memory().offloaded_bytes());
@@ -52,7 +52,7 @@ class Planner {
   void step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer) {
     optimizer.zero_grad();
     for (const MicroBatch& batch : run_.micro_batches) {
-      const at::Tensor loss = loss_of(model, batch);
+      const at::Tensor loss = loss_of(model, batch, run_.loss);
       end_phase("forward");
       loss.backward();
       end_phase("backward");
@@ -90,7 +90,7 @@ class Planner {
   [[nodiscard]] std::int64_t bytes_of_graphs(sherd::Sharded<model::CausalLm>& model) {
     std::int64_t bytes = 0;
     for (const MicroBatch& batch : run_.micro_batches) {
-      bytes = std::max(bytes, meter_.apart([&] { loss_of(model, batch).backward(); }));
+      bytes = std::max(bytes, meter_.apart([&] { loss_of(model, batch, run_.loss).backward(); }));
     }
     return bytes;
   }

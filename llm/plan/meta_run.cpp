@@ -8,7 +8,9 @@
 #include <ATen/ops/zeros.h>
 
 #include "llm/model/dropout_keys.h"
+#include "llm/setup/batch_tensors.h"
 #include "sherd/init.h"
+#include "sherd/objective.h"
 
 namespace llm::plan {
 
@@ -43,6 +45,19 @@ void decode(sherd::Sharded<model::CausalLm>& model, const Documents& documents,
                 at::zeros({documents.tokens()}, at::kLong)));
 }
 
+// In the place of a run's objective, whose operators need not run on meta. What they take is
+// nothing next to the model.
+class NoTerms final : public sherd::Objective {
+ public:
+  [[nodiscard]] int64_t examples_per_sample() const override { return 1; }
+  [[nodiscard]] bool needs_reference() const override { return false; }
+  [[nodiscard]] sherd::ObjectiveTerms terms(const sherd::Likelihoods& of) const override {
+    const auto options = of.logps_N.options();
+    return {at::zeros({}, options), at::zeros(of.logps_N.sizes(), options),
+            at::zeros({0}, options)};
+  }
+};
+
 }  // namespace
 
 model::CausalLm meta_module(const PlannedRun& run) {
@@ -71,22 +86,32 @@ sherd::Sharded<model::CausalLm> meta_model(const model::CausalLm& module, const 
   return model;
 }
 
-at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& batch) {
+at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& batch,
+                   const PlannedLoss& loss) {
   const Documents documents = Documents::of_lengths(batch.sample_tokens);
   const at::Tensor ids = at::zeros({documents.tokens()}, at::kLong);
+  const at::Tensor labels = labels_of(batch, documents);
+  if (loss.is_objective && loss.reference_is_base) {
+    static_cast<void>(setup::base_logps(model, {ids, labels, documents}));
+  }
   return model.run(
-      [&, labels = labels_of(batch, documents)](model::CausalLmImpl& lm, const at::Tensor& ids_T) {
+      [&](model::CausalLmImpl& lm, const at::Tensor& ids_T) {
         // Masks are drawn in training alone.
         const bool drops = at::GradMode::is_enabled() && model::has_dropout(lm);
-        return lm.loss_sum(ids_T, labels, documents,
-                           drops ? at::zeros({documents.tokens()}, at::kLong) : at::Tensor());
+        const at::Tensor keys = drops ? at::zeros({documents.tokens()}, at::kLong) : at::Tensor();
+        if (!loss.is_objective) {
+          return lm.loss_sum(ids_T, labels, documents, keys);
+        }
+        const NoTerms objective;
+        return lm.objective_sum(ids_T, labels, documents, {objective, {}, keys}).loss_sum;
       },
       ids);
 }
 
-void evaluate(sherd::Sharded<model::CausalLm>& model, const PlannedEvaluation& evaluation) {
+void evaluate(sherd::Sharded<model::CausalLm>& model, const PlannedEvaluation& evaluation,
+              const PlannedLoss& loss) {
   const at::NoGradGuard no_grad;
-  static_cast<void>(loss_of(model, evaluation.batch));
+  static_cast<void>(loss_of(model, evaluation.batch, loss));
   if (evaluation.max_new_tokens > 0) {
     const Documents prompts = prompts_of(evaluation.batch);
     model::KvCache cache(prompts.longest() + evaluation.max_new_tokens);

@@ -19,9 +19,12 @@ namespace llm::plan {
     const model::CausalLm& module, const PlannedRun& run,
     std::shared_ptr<sherd::CollectiveObserver> observer = nullptr);
 
-[[nodiscard]] at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& batch);
+/// As a training step computes it. A pair is two entries of the batch.
+[[nodiscard]] at::Tensor loss_of(sherd::Sharded<model::CausalLm>& model, const MicroBatch& batch,
+                                 const PlannedLoss& loss = {});
 
 /// As eval::evaluate() does: the loss, then prompts and a token of each answer.
-void evaluate(sherd::Sharded<model::CausalLm>& model, const PlannedEvaluation& evaluation);
+void evaluate(sherd::Sharded<model::CausalLm>& model, const PlannedEvaluation& evaluation,
+              const PlannedLoss& loss = {});
 
 }  // namespace llm::plan

@@ -58,9 +58,16 @@ void keep_longer(MicroBatch& longest, MicroBatch offered) {
   }
 }
 
-// Of `samples` samples, with as many tokens of each kind.
-MicroBatch even_batch(double samples, double tokens, double supervised) {
-  const auto count = static_cast<size_t>(std::max(1.0, std::round(samples)));
+std::int64_t documents_per_sample(const config::TrainSection& train) {
+  return train.objective == config::Objective::Dpo ? 2 : 1;
+}
+
+// Of `documents` documents, with as many tokens of each kind; whole samples of them.
+MicroBatch even_batch(double documents, std::int64_t of_a_sample, double tokens,
+                      double supervised) {
+  const auto per_sample = static_cast<double>(of_a_sample);
+  const auto count =
+      static_cast<size_t>(per_sample * std::max(1.0, std::round(documents / per_sample)));
   const auto each = [&](double all) {
     return std::vector<std::int64_t>(
         count, std::max<std::int64_t>(1, std::llround(all / static_cast<double>(count))));
@@ -74,7 +81,7 @@ PlannedBatches batches_of_training(const inputs::RunData& data, const config::Tr
   inputs::Sampler sampler(data.length.rows, train.global_batch,
                           static_cast<std::uint64_t>(train.seed));
   PlannedBatches batches;
-  double tokens = 0, longest_tokens = 0, longest_supervised = 0, samples = 0, micro_batches = 0;
+  double tokens = 0, longest_tokens = 0, longest_supervised = 0, documents = 0, micro_batches = 0;
   for (std::int64_t step = 0; step < data.length.total_steps; ++step) {
     const Indices rows = sampler.batch(step);
     const std::int64_t count = shape.micro_batches(static_cast<std::int64_t>(rows.size()));
@@ -92,7 +99,7 @@ PlannedBatches batches_of_training(const inputs::RunData& data, const config::Tr
       }
       MicroBatch longest = batch_of(data.training, indices);
       ++micro_batches;
-      samples += static_cast<double>(longest.sample_tokens.size());
+      documents += static_cast<double>(longest.sample_tokens.size());
       longest_tokens += static_cast<double>(tokens_of(longest));
       longest_supervised += static_cast<double>(std::accumulate(
           longest.supervised_tokens.begin(), longest.supervised_tokens.end(), std::int64_t{0}));
@@ -102,8 +109,8 @@ PlannedBatches batches_of_training(const inputs::RunData& data, const config::Tr
       }
     }
   }
-  batches.typical = even_batch(samples / micro_batches, longest_tokens / micro_batches,
-                               longest_supervised / micro_batches);
+  batches.typical = even_batch(documents / micro_batches, documents_per_sample(train),
+                               longest_tokens / micro_batches, longest_supervised / micro_batches);
   batches.tokens_a_step = tokens / static_cast<double>(data.length.total_steps);
   return batches;
 }
@@ -151,19 +158,17 @@ PlannedBatches planned_batches(const inputs::RunData& data, const config::RunCon
 
 PlannedBatches planned_batches(const config::RunConfig& config, std::int64_t context) {
   const std::int64_t length = inputs::sample_length(config.data.max_length.value_or(0), context);
-  const std::int64_t documents_per_sample =
-      config.train.objective == config::Objective::Dpo ? 2 : 1;
-  const auto samples =
-      static_cast<size_t>(config.train.micro_batch.value_or(1) * documents_per_sample);
+  const std::int64_t per_sample = documents_per_sample(config.train);
+  const auto samples = static_cast<size_t>(config.train.micro_batch.value_or(1) * per_sample);
   const std::vector<std::int64_t> tokens(samples, length);
-  PlannedBatches longest{.training = {tokens, tokens},
-                         .typical = {tokens, tokens},
-                         .tokens_a_step = static_cast<double>(config.train.global_batch *
-                                                              documents_per_sample * length),
-                         .source = fmt::format("without the data: {} of {} tokens, all supervised",
-                                               documents_text(samples, config), length)};
+  PlannedBatches longest{
+      .training = {tokens, tokens},
+      .typical = {tokens, tokens},
+      .tokens_a_step = static_cast<double>(config.train.global_batch * per_sample * length),
+      .source = fmt::format("without the data: {} of {} tokens, all supervised",
+                            documents_text(samples, config), length)};
   if (!config.data.eval.empty()) {
-    const auto batch = static_cast<size_t>(config.eval.batch * documents_per_sample);
+    const auto batch = static_cast<size_t>(config.eval.batch * per_sample);
     const std::int64_t answer = std::min(config.data.max_answer_tokens, length - 1);
     longest.evaluation = {
         {std::vector<std::int64_t>(batch, length), std::vector<std::int64_t>(batch, answer)},

@@ -27,6 +27,12 @@ struct PlannedEvaluation {
   std::int64_t max_new_tokens = 0;  ///< of an answer; 0: none is generated
 };
 
+/// The loss of a run.
+struct PlannedLoss {
+  bool is_objective = false;       ///< of likelihoods (sherd::Objective); else cross-entropy
+  bool reference_is_base = false;  ///< each micro-batch has one more forward, without the adapter
+};
+
 /// All that a step's memory and time depend on.
 struct PlannedRun {
   io::HfConfig model;
@@ -39,6 +45,7 @@ struct PlannedRun {
   /// On a GPU, resolved (attention_on()).
   sherd::ops::AttentionKernel attention = sherd::ops::AttentionKernel::Flash;
   std::vector<MicroBatch> micro_batches;  ///< of a step, on this rank
+  PlannedLoss loss = {};
   std::optional<PlannedEvaluation> evaluation = std::nullopt;
   Pooling pooling = {};
   std::int64_t libraries_bytes = 0;   ///< of other libraries, from the first step on

@@ -15,6 +15,7 @@
 #include "llm/plan/tiny_step.h"
 #include "llm/setup/auto_dtype.h"
 #include "llm/setup/device.h"
+#include "llm/setup/objective.h"
 #include "llm/setup/options_of_config.h"
 #include "llm/setup/peak_memory.h"
 #include "llm/track/step_record.h"
@@ -62,25 +63,27 @@ PlannedRun planned_step(const config::RunConfig& config, const setup::ModelShape
   const inputs::BatchShape batches = inputs::batch_shape(config.train, ranks);
   const auto micro_batches = static_cast<size_t>(batches.micro_batches(batches.global_batch));
   const bool on_cpu = hosts.device.type == c10::DeviceType::CPU;
-  return {.model = shape.config,
-          .prepare = setup::preparation_of(config),
-          .ranks = {.size = ranks,
-                    .local_size = hosts.ranks,
-                    .device = hosts.device.type,
-                    .transport = setup::transport_of(setup::shard_options(config).offload),
-                    .reduce_scatter = setup::reduce_scatter_of(config.parallel.reduce_scatter)},
-          .sharding = setup::shard_options(config),
-          .shard_size = config.parallel.shard_size,
-          .adamw = setup::adamw_mode(config.precision),
-          .loss_chunk_tokens = chunk_tokens_of(config, shape, hosts),
-          .attention = attention_on(
-              hosts.device, setup::attention_of(config.device.attention), shape.config.shape,
-              setup::dtype_of(config.precision.param_dtype), batch, config.train.deterministic),
-          .micro_batches = std::vector<MicroBatch>(micro_batches, batch),
-          .pooling = hosts.device.pooling,
-          .libraries_bytes = on_cpu ? kHostLibrariesBytes : 0,
-          .workspaces_bytes = workspaces_bytes(hosts.device, config.device.cuda_graphs),
-          .cuda_graphs = config.device.cuda_graphs};
+  return {
+      .model = shape.config,
+      .prepare = setup::preparation_of(config),
+      .ranks = {.size = ranks,
+                .local_size = hosts.ranks,
+                .device = hosts.device.type,
+                .transport = setup::transport_of(setup::shard_options(config).offload),
+                .reduce_scatter = setup::reduce_scatter_of(config.parallel.reduce_scatter)},
+      .sharding = setup::shard_options(config),
+      .shard_size = config.parallel.shard_size,
+      .adamw = setup::adamw_mode(config.precision),
+      .loss_chunk_tokens = chunk_tokens_of(config, shape, hosts),
+      .attention = attention_on(hosts.device, setup::attention_of(config.device.attention),
+                                shape.config.shape, setup::dtype_of(config.precision.param_dtype),
+                                batch, config.train.deterministic),
+      .micro_batches = std::vector<MicroBatch>(micro_batches, batch),
+      .loss = {config.train.objective == config::Objective::Dpo, setup::reference_is_base(config)},
+      .pooling = hosts.device.pooling,
+      .libraries_bytes = on_cpu ? kHostLibrariesBytes : 0,
+      .workspaces_bytes = workspaces_bytes(hosts.device, config.device.cuda_graphs),
+      .cuda_graphs = config.device.cuda_graphs};
 }
 
 void plan_time(RunPlan& plan, const PlannedRun& run) {

@@ -253,7 +253,7 @@ class PlannedStep {
       tokens_ = std::accumulate(batch.sample_tokens.begin(), batch.sample_tokens.end(), 0.0);
       const double begin = timeline_.now();
       const std::int64_t before = model_.memory().on_host_bytes();
-      const at::Tensor loss = loss_of(model_, batch);
+      const at::Tensor loss = loss_of(model_, batch, run_.loss);
       // Pinned memory is used again: what the first forward takes is what each copies.
       parked_bytes_ =
           std::max(parked_bytes_, static_cast<double>(model_.memory().on_host_bytes() - before));

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "llm/model/dpo.h"
 #include "llm/plan/moved_bytes.h"
 #include "llm/plan/operator_watch.h"
 #include "llm/plan/run_plan.h"
@@ -51,6 +52,43 @@ TEST(OperatorWatch, SeesOnMetaWhatIsComputed) {
       }
     }
     EXPECT_GT(computed.at("linear_backward float32"), computed.at("linear float32"));
+  }
+}
+
+// The head twice, and with a fresh adapter one more forward.
+TEST(OperatorWatch, SeesOnMetaWhatPairsCompute) {
+  PlannedRun run = planned_run("llama", 1, sherd::Strategy::FullShard);
+  for (const bool has_adapter : {false, true}) {
+    SCOPED_TRACE(has_adapter);
+    if (has_adapter) {
+      config::RunConfig config;
+      config.adapter.kind = config::AdapterKind::Lora;
+      run.prepare = setup::preparation_of(config);
+    }
+    const model::CausalLm module = meta_module(run);
+    auto on_meta = meta_model(module, run);
+    auto real = setup::random_sharded(run.model, sherd::Mesh::shard(sherd::World::alone()),
+                                      run.sharding, 1, run.prepare);
+    model::TokenBatch batch = setup::to_tensors(real_batch());
+    if (!has_adapter) {
+      batch.reference_logps_N = setup::logps(real, batch);
+    }
+    const auto planned = amounts_of([&] {
+      loss_of(on_meta, run.micro_batches[0], {true, has_adapter}).backward();
+    });
+    const auto computed =
+        amounts_of([&] { setup::objective_sum(real, batch, model::Dpo({})).loss_sum.backward(); });
+    for (const auto& [kind, amount] : computed) {
+      if (amount > 0) {
+        ASSERT_TRUE(planned.contains(kind)) << kind;
+        EXPECT_DOUBLE_EQ(planned.at(kind), amount) << kind;
+      }
+    }
+    const double supervised = plan_step_time(run, products_at(1e9), {}).step_seconds;
+    PlannedRun of_pairs = run;
+    of_pairs.loss = {true, has_adapter};
+    EXPECT_GT(plan_step_time(of_pairs, products_at(1e9), {}).step_seconds,
+              (has_adapter ? 1.3 : 1.02) * supervised);
   }
 }
 
