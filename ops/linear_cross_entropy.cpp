@@ -310,8 +310,9 @@ struct SeveralChunks : torch::autograd::Function<SeveralChunks> {
     variable_list result(7);  // as forward takes its arguments
     result[0] = context->needs_input_grad(0) ? of_rows(saved[1]) : at::Tensor();
     result[1] = context->needs_input_grad(1) ? delivered(weight, saved[2]) : at::Tensor();
-    result[2] = context->needs_input_grad(2) ? of_rows(saved[4]) : at::Tensor();
-    result[3] = context->needs_input_grad(3) ? delivered(B, saved[5]) : at::Tensor();
+    const bool has_update = B.defined();
+    result[2] = has_update && context->needs_input_grad(2) ? of_rows(saved[4]) : at::Tensor();
+    result[3] = has_update && context->needs_input_grad(3) ? delivered(B, saved[5]) : at::Tensor();
     return result;
   }
 };

@@ -15,6 +15,7 @@ int Step::begin_forward(UnitState& unit) {
     refuse_while_full_parameters_shown("unit '" + unit.name() + "' was called");
   }
   if (!values_checked_) {
+    check_not_torn("forward");
     require_values(model_, "forward");
     values_checked_ = true;
   }
