@@ -67,7 +67,7 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
                                  const std::string& cause) const {
   Notes notes;
   if (store_is_lost()) {
-    notes.last_work = kStoreIsLost;
+    notes.store = kStoreIsLost;
     return notes;
   }
   boards_.limit_store(patience_);
@@ -98,7 +98,7 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
     }
   } catch (const std::exception&) {
     Notes none;
-    none.last_work = kStoreIsLost;
+    none.store = kStoreIsLost;
     return none;
   }
   return notes;
@@ -107,13 +107,14 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
 Roster::Report Roster::report(const std::string& what, Failure failure,
                               const std::string& cause) const {
   const Notes notes = read_notes(what, failure, cause);
-  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.last_work +
-              notes.elsewhere + notes.causes,
+  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.store +
+              notes.last_work + notes.elsewhere + notes.causes,
           notes.others_timed_out ? Failure::TimedOut : failure};
 }
 
 std::string Roster::elsewhere(const std::string& what) const {
-  return read_notes(what, Failure::TimedOut).elsewhere;
+  const Notes notes = read_notes(what, Failure::TimedOut);
+  return notes.store + notes.elsewhere;
 }
 
 }  // namespace sherd::detail

@@ -53,8 +53,8 @@ class Roster {
   /// this rank was told, in one line, for the others to read.
   [[nodiscard]] Report report(const std::string& what, Failure failure,
                               const std::string& cause = "") const;
-  /// For a wait that timed out and already knows which rank is missing: only what the others
-  /// waited in.
+  /// For a wait that timed out and already knows which rank is missing: what the others waited in,
+  /// and whether the store answers.
   [[nodiscard]] std::string elsewhere(const std::string& what) const;
   /// Notes that this rank lost another at `what`, for the others to read, and waits for nobody.
   void note(const std::string& what) const;
@@ -72,6 +72,7 @@ class Roster {
  private:
   struct Notes {
     std::string missing;            ///< ranks without one
+    std::string store;              ///< a sentence if it does not answer
     std::string elsewhere;          ///< a sentence for each rank that waited in something else
     std::string causes;             ///< a sentence for each other rank that was told one
     std::string last_work;          ///< a sentence for each missing rank that had reported work
