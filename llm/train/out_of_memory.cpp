@@ -61,8 +61,8 @@ std::string advice(const RunInputs& run, const sherd::World& world, const std::s
       "out of memory on {}, rank {}: {}. A rank was planned to take {}; LibTorch held "
       "{} there{}",
       setup::path_of(world), world.rank(), first_line_of(why),
-      track::short_bytes(plan.memory.peak_bytes),
-      track::short_bytes(setup::held_bytes_of(world)), settings_text(run, hosts, plan));
+      track::short_bytes(plan.memory.peak_bytes), track::short_bytes(setup::held_bytes_of(world)),
+      settings_text(run, hosts, plan));
 }
 
 [[noreturn]] void throw_advice(const RunInputs& run, const sherd::World& world,

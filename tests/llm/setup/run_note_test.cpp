@@ -32,7 +32,8 @@ TEST(RunNote, SurvivesItsText) {
   note.overwritten_by = "Slurm job 7";
   note.skipped_steps = 3;
   note.chat_template = "{{ messages }}\n";
-  note.base = {std::string(64, 'c'), {{"model.safetensors", 12, 1'700'000'000'123'456'789}}, "/base"};
+  note.base = {
+      std::string(64, 'c'), {{"model.safetensors", 12, 1'700'000'000'123'456'789}}, "/base"};
   note.reference = {std::string(64, 'd'), std::string(64, 'e')};
   const RunNote read = note_from_text(to_text(note), "folder");
   EXPECT_EQ(read.step, 7);
