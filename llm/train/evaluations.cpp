@@ -10,6 +10,15 @@
 
 namespace llm::train {
 
+namespace {
+
+// The name of a sample, for people.
+std::string unit_of(const Run& run) {
+  return run.objective == nullptr ? "question" : "pair";
+}
+
+}  // namespace
+
 Evaluations::Evaluations(Run& run)
     : run_(run),
       interval_(run.config().eval.every, run.inputs.data.length.steps_per_epoch,
@@ -50,9 +59,8 @@ eval::EvaluationOptions Evaluations::options(std::int64_t samples) {
   options.objective = run_.objective.get();
   options.alone = [this](const std::function<void()>& work) { run_.failure.keep(work); };
   if (run_.progress != nullptr) {
-    options.on_progress = [progress = run_.progress, samples](std::int64_t done) {
-      progress->count(done, samples, "questions");
-    };
+    options.on_progress = [progress = run_.progress, samples, unit = unit_of(run_) + "s"](
+                              std::int64_t done) { progress->count(done, samples, unit); };
   }
   return options;
 }
@@ -79,7 +87,8 @@ bool Evaluations::evaluate_file(std::int64_t step, std::size_t data_file) {
   const EvaluationKey of_step = key(step, data_file);
   const bool are_several = run_.inputs.data.heldout.size() > 1;
   const std::string of_file = are_several ? " of " + heldout.dataset.report.name : "";
-  run_.say(fmt::format("evaluating {}{} {} …", text::counted(of_step.samples, "question"), of_file,
+  run_.say(fmt::format("evaluating {}{} {} …", text::counted(of_step.samples, unit_of(run_)),
+                       of_file,
                        step == 0 ? "before the first step" : fmt::format("after step {}", step)));
   const auto result = [&] {
     const track::Working evaluating(run_.progress, "evaluating" + of_file);

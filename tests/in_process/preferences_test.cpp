@@ -48,6 +48,7 @@ TEST(Preferences, BeginAtTheLogarithmOf2AndAreLearned) {
   EXPECT_NEAR(evaluations.front()["loss"].get<double>(), std::numbers::ln2, 1e-5);
   EXPECT_GE(figure(evaluations.back(), "rewards/accuracies"), 0.95);
   EXPECT_LT(evaluations.back()["loss"].get<double>(), 0.6);
+  EXPECT_THAT(ended.out, HasSubstr("evaluating 40 pairs before the first step"));
   EXPECT_THAT(ended.out, ContainsRegex("evaluation: loss 0\\.[0-9]+ over 40 pairs .*, accuracy "));
 
   // By itself, with the reference model loaded before it.
