@@ -17,9 +17,10 @@ namespace {
 using sherd::ExitCode;
 
 Failure without_memory(const std::string& why) {
-  return {
-      ExitCode::OutOfMemory,
-      "out of memory" + why + ". Use more ranks, a smaller train.micro_batch or data.max_length."};
+  return {ExitCode::OutOfMemory,
+          "out of memory" + why +
+              ". Use more ranks, a smaller train.micro_batch or data.max_length; while data is "
+              "prepared, a smaller data.prepare_memory."};
 }
 
 // After a stop request a rank may lose its peers before all have agreed to stop.

@@ -77,6 +77,24 @@ std::optional<JournalLine> journal_line(const std::string& line) {
   return JournalLine{block_of(body.at("block")), body.at("state")};
 }
 
+// A finished block.
+struct BlockView {
+  BlockView(const char* bytes, const StoreBlock& block)
+      : BlockView(bytes, BlockLayout(block.samples, block.tokens)) {}
+
+  const std::uint32_t* begins;
+  const std::uint8_t* marks;
+  const std::int32_t* records;
+  const std::int32_t* rejected;
+
+ private:
+  BlockView(const char* bytes, const BlockLayout& layout)
+      : begins(reinterpret_cast<const std::uint32_t*>(bytes + layout.begins)),
+        marks(reinterpret_cast<const std::uint8_t*>(bytes + layout.marks)),
+        records(reinterpret_cast<const std::int32_t*>(bytes + layout.records)),
+        rejected(reinterpret_cast<const std::int32_t*>(bytes + layout.rejected)) {}
+};
+
 }  // namespace
 
 /// The block that is being filled.
@@ -231,39 +249,37 @@ std::int64_t StoreWriter::finish_blocks(const std::string& state) {
   return duplicates;
 }
 
+// Its numbers are copied from the blocks one after the other, so that it is there once.
 std::string StoreWriter::tail(const std::string& report) const {
   StoreTail head{std::ssize(blocks_), samples_, 0, std::ssize(report)};
-  std::vector<std::int32_t> lengths;
-  std::vector<std::int32_t> supervised;
-  std::vector<std::int32_t> records;
-  std::vector<std::int32_t> rejected;
-  const files::MappedFile file((folder_ / "blocks").string());
-  require_blocks(file.bytes());
   for (const StoreBlock& block : blocks_) {
-    const char* bytes = file.bytes().data() + block.offset;
-    const BlockLayout layout(block.samples, block.tokens);
-    const auto* begins = reinterpret_cast<const std::uint32_t*>(bytes + layout.begins);
-    const auto* marks = reinterpret_cast<const std::uint8_t*>(bytes + layout.marks);
-    const auto* numbers = reinterpret_cast<const std::int32_t*>(bytes + layout.records);
-    records.insert(records.end(), numbers, numbers + block.samples);
-    const auto* begins_of_rejected = reinterpret_cast<const std::int32_t*>(bytes + layout.rejected);
-    rejected.insert(rejected.end(), begins_of_rejected, begins_of_rejected + block.samples);
-    for (std::int64_t i = 0; i < block.samples; ++i) {
-      lengths.push_back(static_cast<std::int32_t>(begins[i + 1] - begins[i]));
-      supervised.push_back(static_cast<std::int32_t>(
-          std::count(marks + begins[i], marks + begins[i + 1], std::uint8_t{1})));
-    }
     head.tokens += block.tokens;
   }
-  files::require_mapped_files();
+  const files::MappedFile file((folder_ / "blocks").string());
+  require_blocks(file.bytes());
   std::string bytes;
+  bytes.reserve(sizeof(head) + blocks_.size() * sizeof(StoreBlock) +
+                4 * static_cast<std::size_t>(samples_) * sizeof(std::int32_t) + report.size());
   put(bytes, std::span<const StoreTail>(&head, 1));
   put(bytes, std::span<const StoreBlock>(blocks_));
-  put(bytes, std::span<const std::int32_t>(lengths));
-  put(bytes, std::span<const std::int32_t>(supervised));
-  put(bytes, std::span<const std::int32_t>(records));
-  put(bytes, std::span<const std::int32_t>(rejected));
-  return bytes + report;
+  const auto put_of_blocks = [&](auto&& number_of) {
+    for (const StoreBlock& block : blocks_) {
+      const BlockView view(file.bytes().data() + block.offset, block);
+      for (std::int64_t i = 0; i < block.samples; ++i) {
+        const auto number = static_cast<std::int32_t>(number_of(view, i));
+        put(bytes, std::span(&number, 1));
+      }
+    }
+  };
+  put_of_blocks(
+      [](const BlockView& of, std::int64_t i) { return of.begins[i + 1] - of.begins[i]; });
+  put_of_blocks([](const BlockView& of, std::int64_t i) {
+    return std::count(of.marks + of.begins[i], of.marks + of.begins[i + 1], std::uint8_t{1});
+  });
+  put_of_blocks([](const BlockView& of, std::int64_t i) { return of.records[i]; });
+  put_of_blocks([](const BlockView& of, std::int64_t i) { return of.rejected[i]; });
+  files::require_mapped_files();
+  return bytes += report;
 }
 
 void StoreWriter::publish(const fs::path& path, const std::string& report) {
