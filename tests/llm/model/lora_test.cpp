@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -155,6 +156,8 @@ TEST(DropoutKeys, AreTheSampleTheStepAndThePositions) {
     return dropout_keys(seed, step, samples, sherd::ops::Documents::of_lengths(lengths).bounds());
   };
   const at::Tensor all = keys(1, 2, {8, 4}, {5, 3});
+  const auto* first = all.const_data_ptr<int64_t>();
+  EXPECT_EQ(std::set<int64_t>(first, first + 8).size(), 8U);  // each position has its own
   EXPECT_TRUE(at::equal(all.slice(0, 5, 8), keys(1, 2, {4}, {3})));
   EXPECT_TRUE(at::equal(all.slice(0, 0, 5), keys(1, 2, {8}, {9}).slice(0, 0, 5)));
   for (const at::Tensor& other :
