@@ -19,7 +19,7 @@
 
 #include <sys/mman.h>
 
-#include "offload/offload_file.h"
+#include "storage/offload_file.h"
 
 namespace {
 

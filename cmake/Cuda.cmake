@@ -19,7 +19,7 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 if(NOT CMAKE_CUDA_ARCHITECTURES)
   # Turing (Volta, where this CUDA still has it) to Blackwell (Hopper, where it has none yet), and by the newest one's PTX what is
-  # newer: what src/cuda/library.cpp says that it serves.
+  # newer: what src/kernels/cuda/library.cpp says that it serves.
   set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real)
   if(sherd_cuda_version LESS 13000)
     list(PREPEND CMAKE_CUDA_ARCHITECTURES 70-real)

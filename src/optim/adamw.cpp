@@ -8,8 +8,8 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include "base/own_work.h"
-#include "base/profiler_range.h"
+#include "storage/own_work.h"
+#include "storage/profiler_range.h"
 #include "optim/adamw_state.h"
 #include "sherd/host_copy.h"
 #include "sherd/optim.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/movable_storage.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

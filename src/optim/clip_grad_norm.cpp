@@ -5,8 +5,8 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sqrt.h>
 
-#include "base/own_work.h"
-#include "base/profiler_range.h"
+#include "storage/own_work.h"
+#include "storage/profiler_range.h"
 #include "kernels/shard_math.h"
 #include "sherd/optim.h"
 #include "step/engine.h"

@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
-#include "base/own_work.h"
+#include "storage/own_work.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
 

@@ -8,7 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "base/own_work.h"
+#include "storage/own_work.h"
 #include "step/engine.h"
 
 namespace sherd::detail {

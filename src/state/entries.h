@@ -6,8 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "segment/shard_layout.h"
-#include "segment/shard_values.h"
+#include "unit/shard_layout.h"
+#include "unit/shard_values.h"
 #include "sherd/sharded_module.h"
 
 namespace sherd::detail {

@@ -8,7 +8,7 @@
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
-#include "world/agree.h"
+#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -8,7 +8,7 @@
 
 #include "sherd/state_dict.h"
 #include "step/engine.h"
-#include "world/agree.h"
+#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/value_shards.h"
+#include "unit/value_shards.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
-#include "world/agree.h"
+#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -11,8 +11,8 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include "base/own_work.h"
-#include "communicators/reduce_buffers.h"
+#include "storage/own_work.h"
+#include "comm/reduce_buffers.h"
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
 

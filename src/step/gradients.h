@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/model.h"
+#include "unit/model.h"
 #include "step/used_parameters.h"
 
 namespace sherd::detail {

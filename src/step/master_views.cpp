@@ -5,7 +5,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "base/movable_storage.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/ordered_dict.h>
 
-#include "model/model.h"
+#include "unit/model.h"
 
 namespace sherd::detail {
 

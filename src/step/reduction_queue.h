@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "segment/segment_gradients.h"
+#include "unit/segment_gradients.h"
 
 namespace sherd::detail {
 

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/device_graph.h"
-#include "model/model.h"
+#include "storage/device_graph.h"
+#include "unit/model.h"
 #include "step/counted_scope.h"
 #include "step/gradients.h"
 #include "step/master_views.h"

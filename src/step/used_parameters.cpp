@@ -8,7 +8,7 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 
-#include "communicators/identity.h"
+#include "comm/identity.h"
 
 namespace sherd::detail {
 

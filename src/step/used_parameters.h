@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/model.h"
+#include "unit/model.h"
 #include "sherd/communicator.h"
 
 namespace sherd::detail {

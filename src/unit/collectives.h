@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "base/own_work.h"
-#include "base/profiler_range.h"
+#include "storage/own_work.h"
+#include "storage/profiler_range.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
 

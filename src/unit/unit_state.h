@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "memory/gather_arena.h"
-#include "segment/flat_segment.h"
+#include "storage/gather_arena.h"
+#include "unit/flat_segment.h"
 #include "sherd/mesh.h"
 #include "sherd/options.h"
 #include "unit/collectives.h"

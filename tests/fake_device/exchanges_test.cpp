@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
-#include "base/movable_storage.h"
+#include "storage/movable_storage.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"

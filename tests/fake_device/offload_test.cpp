@@ -13,8 +13,8 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include "offload/activation_store.h"
-#include "offload/piece_in_slot.h"
+#include "storage/activation_store.h"
+#include "storage/piece_in_slot.h"
 #include "sherd/checkpoint.h"
 #include "sherd/fully_shard.h"
 #include "sherd/init.h"

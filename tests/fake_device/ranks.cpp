@@ -6,9 +6,9 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "src/communicators/connect_together.h"
-#include "src/communicators/device.h"
-#include "src/communicators/local.h"
+#include "src/comm/connect_together.h"
+#include "src/comm/device.h"
+#include "src/comm/local.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/nccl.h"
 #include "tests/support/ranks.h"

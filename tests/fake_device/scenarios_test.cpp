@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "communicators/connect_together.h"
+#include "comm/connect_together.h"
 #include "sherd/error.h"
 #include "sherd/host_copy.h"
 #include "sherd/optim.h"
@@ -325,7 +325,7 @@ TEST(FakeDevice, RanksOutOfStepAreToldBeforeAnUpdate) {
   });
 }
 
-// The engine's waits, by what they are between (src/communicators/device.cpp).
+// The engine's waits, by what they are between (src/comm/device.cpp).
 constexpr const char* kGatherBegins = "a gather, for what was computed";
 constexpr const char* kGathered = "computing, for a gather";
 constexpr const char* kReductionBegins = "a reduction, for what was computed";

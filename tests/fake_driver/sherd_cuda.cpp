@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "src/world/cuda_library.h"
+#include "src/rendezvous/cuda_library.h"
 
 namespace {
 

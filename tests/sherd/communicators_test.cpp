@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "src/communicators/nccl_errors.h"
-#include "src/communicators/receive_pool.h"
-#include "src/world/gpu_sharing.h"
+#include "src/comm/nccl_errors.h"
+#include "src/comm/receive_pool.h"
+#include "src/rendezvous/gpu_sharing.h"
 #include "tests/support/decorated_world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/mailbox_backend.h"

@@ -1,6 +1,6 @@
 // Ranks that connect over a real store, which one of them cannot.
 
-#include "communicators/connect_together.h"
+#include "comm/connect_together.h"
 
 #include <chrono>
 #include <cstdint>

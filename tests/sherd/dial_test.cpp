@@ -1,4 +1,4 @@
-#include "world/dial.h"
+#include "rendezvous/dial.h"
 
 #include <array>
 #include <chrono>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "launch/loopback_socket.h"
-#include "world/answering_socket.h"
+#include "rendezvous/answering_socket.h"
 
 namespace sherd::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "sherd/memory.h"
-#include "src/memory/gather_arena.h"
+#include "src/storage/gather_arena.h"
 
 namespace sherd {
 namespace {

@@ -1,4 +1,4 @@
-#include "world/network.h"
+#include "rendezvous/network.h"
 
 #include <algorithm>
 

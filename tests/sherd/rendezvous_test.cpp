@@ -1,6 +1,6 @@
 // Where ranks meet; several times in a store that outlives them, as that of torchrun's agent.
 
-#include "world/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 #include <array>
 #include <chrono>
@@ -13,7 +13,7 @@
 
 #include "launch/loopback_socket.h"
 #include "tests/support/expect_error.h"
-#include "world/network.h"
+#include "rendezvous/network.h"
 
 namespace sherd::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "world/sealed_store.h"
+#include "rendezvous/sealed_store.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>

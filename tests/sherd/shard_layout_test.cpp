@@ -1,4 +1,4 @@
-#include "src/segment/shard_layout.h"
+#include "src/unit/shard_layout.h"
 
 #include <random>
 

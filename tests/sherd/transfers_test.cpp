@@ -1,6 +1,6 @@
 // Reads and writes that go on beside the caller, of both kinds.
 
-#include "offload/transfers.h"
+#include "storage/transfers.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 
 #include "files/file_descriptor.h"
-#include "offload/offload_file.h"
-#include "offload/segment_home.h"
+#include "storage/offload_file.h"
+#include "storage/segment_home.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 

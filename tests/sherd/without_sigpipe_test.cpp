@@ -1,4 +1,4 @@
-#include "src/base/without_sigpipe.h"
+#include "src/comm/without_sigpipe.h"
 
 #include <cerrno>
 #include <chrono>

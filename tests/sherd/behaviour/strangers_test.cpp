@@ -10,7 +10,7 @@
 #include "tests/support/connect.h"
 #include "tests/support/processes.h"
 #include "tests/support/small_net.h"
-#include "world/network.h"
+#include "rendezvous/network.h"
 
 namespace sherd::test {
 namespace {

@@ -1,7 +1,7 @@
 // AdamW as GPUs get it has the bits of the processor's loops, in all ways that masters, moments and
 // gradients lie.
 
-#include "cuda/kernels/adamw.cuh"
+#include "kernels/cuda/kernels/adamw.cuh"
 
 #include "tests/emulator/emulator.h"
 #include "tests/sherd/cuda/launched.h"

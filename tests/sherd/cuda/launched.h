@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/cuda/launches.h"
+#include "src/kernels/cuda/launches.h"
 #include "src/kernels/bits.h"
 
 namespace sherd::cuda::test {

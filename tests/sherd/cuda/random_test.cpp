@@ -1,6 +1,6 @@
 // First values that the kernel draws are a CPU's, but for the last places of a double.
 
-#include "src/cuda/kernels/random.cuh"
+#include "src/kernels/cuda/kernels/random.cuh"
 
 #include <bit>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Sums as GPUs get them: in rank order, to the bits of the processor's loops; and of squares, near
 // fp64 and the same in any order of threads.
 
-#include "cuda/kernels/sums.cuh"
+#include "kernels/cuda/kernels/sums.cuh"
 
 #include "tests/emulator/emulator.h"
 #include "tests/sherd/cuda/launched.h"

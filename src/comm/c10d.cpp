@@ -1,0 +1,235 @@
+#include "comm/c10d.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "comm/reduce_buffers.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// For connections that a lost rank has closed to end what waits for it.
+constexpr std::chrono::milliseconds kToNoticeAFailure{200};
+
+at::Tensor bytes_at(void* data, int64_t bytes) {
+  return at::from_blob(data, {bytes}, at::kByte);
+}
+
+}  // namespace
+
+// A thread of Gloo's that waits for a silent rank cannot be interrupted, and the group's destructor
+// joins it. So the group lives on in a thread of its own until that rank answers or ends.
+C10dCommunicator::~C10dCommunicator() {
+  if (!has_failed_) {
+    return;
+  }
+  for (auto& [segment, work] : gathers_) {
+    unfinished_.push_back(std::move(work));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kToNoticeAFailure;
+  const auto is_under_way = [](const Work& work) { return !work->isCompleted(); };
+  while (std::any_of(unfinished_.begin(), unfinished_.end(), is_under_way)) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::thread([groups = std::move(groups_), works = std::move(unfinished_)] {
+        for (const Work& work : works) {
+          try {
+            work->wait();
+          } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it failed long ago
+          }
+        }
+      }).detach();
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+void C10dCommunicator::await(const Work& work) {
+  try {
+    wait_patiently(groups_.roster, *work);
+  } catch (const std::exception&) {
+    unfinished_.push_back(work);
+    throw;
+  }
+}
+
+std::string C10dCommunicator::transport() const {
+  return "process groups (" + groups_.gather->getBackendName() + ")";
+}
+
+void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
+  const int64_t bytes = segment_bytes(spec(segment), 1);
+  at::Tensor out = bytes_at(slot, bytes * world_size());
+  at::Tensor in = bytes_at(travelling_shard(segment), bytes);
+  gathers_[segment] = attempt(described(Collective::Operation::Gather, segment),
+                              [&] { return groups_.gather->_allgather_base(out, in); });
+  return slot;
+}
+
+void C10dCommunicator::finish_gather(Segment segment) {
+  auto node = gathers_.extract(segment);
+  attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
+}
+
+int64_t C10dCommunicator::part_numel(const Sent& sent) const {
+  const int64_t block = block_piece_bytes() / sent.element_bytes();
+  const int64_t numel = spec(sent.segment).shard_numel;
+  return block == 0 ? numel : std::min(block, numel);
+}
+
+int64_t C10dCommunicator::next_part(const Sent& sent) const {
+  return std::min(part_numel(sent), spec(sent.segment).shard_numel - sent.done);
+}
+
+// A root's alone comes in one part.
+int64_t C10dCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
+  return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
+}
+
+std::unique_ptr<BufferedCommunicator::Exchange> C10dCommunicator::make_exchange() {
+  return std::make_unique<Sent>();
+}
+
+void C10dCommunicator::start_exchange(Exchange& filled) {
+  auto& sent = static_cast<Sent&>(filled);
+  const int64_t part = part_numel(sent);
+  const int parts = static_cast<int>((spec(sent.segment).shard_numel + part - 1) / part);
+  sent.first_tag = next_tag_;
+  next_tag_ = (next_tag_ + 1 + parts) % kTags;  // the first for the identities
+  attempt(described(Collective::Operation::Reduction, sent.segment), [&] {
+    exchange_identities(sent);
+    post_sends(sent);
+    post_receives(sent);
+  });
+}
+
+void C10dCommunicator::exchange_identities(Sent& sent) {
+  sent.identities.assign(static_cast<size_t>(world_size()), sent.identity);
+  const auto at = [&](int member) {
+    return bytes_at(&sent.identities[static_cast<size_t>(member)], sizeof(Identity));
+  };
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer != rank()) {
+      std::vector<at::Tensor> mine{at(rank())};
+      std::vector<at::Tensor> theirs{at(peer)};
+      sent.sends.push_back(groups_.reduce->send(mine, peer, sent.first_tag));
+      sent.receives.push_back(groups_.reduce->recv(theirs, peer, sent.first_tag));
+    }
+  }
+}
+
+void C10dCommunicator::post_sends(Sent& sent) {
+  const int64_t all = spec(sent.segment).shard_numel;
+  const int64_t part = part_numel(sent);
+  int tag = sent.first_tag + 1;
+  for (int64_t first = 0; first < all; first += part, ++tag) {
+    const int64_t numel = std::min(part, all - first);
+    for (int peer = 0; peer < world_size(); ++peer) {
+      if (peer != rank()) {
+        // A send takes its tensor as one that may be written to, and does not.
+        char* piece =
+            static_cast<char*>(sent.gradients) + (peer * all + first) * sent.element_bytes();
+        std::vector<at::Tensor> tensors{bytes_at(piece, numel * sent.element_bytes())};
+        sent.sends.push_back(groups_.reduce->send(tensors, peer, tag));
+      }
+    }
+  }
+}
+
+void C10dCommunicator::post_receives(Sent& sent) {
+  const int tag = sent.first_tag + 1 + static_cast<int>(sent.done / part_numel(sent));
+  auto* place = static_cast<char*>(sent.received.data());
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer != rank()) {
+      std::vector<at::Tensor> tensors{bytes_at(place, next_part(sent) * sent.element_bytes())};
+      sent.receives.push_back(groups_.reduce->recv(tensors, peer, tag));
+      place += part_numel(sent) * sent.element_bytes();
+    }
+  }
+}
+
+void C10dCommunicator::finish_part(Sent& sent) {
+  const int64_t all = spec(sent.segment).shard_numel;
+  attempt(described(Collective::Operation::Reduction, sent.segment),
+          [&] { await_messages(std::exchange(sent.receives, {})); });
+  check_identities(sent, sent.identities);
+  const auto* received = static_cast<const char*>(sent.received.data());
+  std::vector<const void*> sources;
+  for (int peer = 0; peer < world_size(); ++peer) {
+    if (peer == rank()) {
+      sources.push_back(static_cast<const char*>(sent.gradients) +
+                        (peer * all + sent.done) * sent.element_bytes());
+    } else {
+      sources.push_back(received);
+      received += part_numel(sent) * sent.element_bytes();
+    }
+  }
+  add_piece(sent, sources, sent.done, next_part(sent));
+  sent.done += next_part(sent);
+}
+
+void C10dCommunicator::finish_exchange(Exchange& filled) {
+  auto& sent = static_cast<Sent&>(filled);
+  const std::string what = described(Collective::Operation::Reduction, sent.segment);
+  finish_part(sent);
+  while (sent.done < spec(sent.segment).shard_numel) {
+    attempt(what, [&] { post_receives(sent); });
+    finish_part(sent);
+  }
+  attempt(what, [&] { await_messages(sent.sends); });
+}
+
+// The memory is the exchange's own: one that was given up may still be answered later.
+void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  at::Tensor in = at::empty({static_cast<int64_t>(mine.size_bytes())}, at::kByte);
+  at::Tensor out = at::empty({static_cast<int64_t>(all.size_bytes())}, at::kByte);
+  std::memcpy(in.mutable_data_ptr(), mine.data(), mine.size_bytes());
+  attempt("all-reduce", [&] { await(groups_.gather->_allgather_base(out, in)); });
+  std::memcpy(all.data(), out.const_data_ptr(), all.size_bytes());
+}
+
+std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& bytes) {
+  std::vector<double> sizes(static_cast<size_t>(world_size()), 0.0);
+  sizes[static_cast<size_t>(rank())] = static_cast<double>(bytes.size());
+  all_reduce(sizes, ReduceOp::Sum);
+  const auto longest = static_cast<int64_t>(*std::max_element(sizes.begin(), sizes.end())) + 1;
+  at::Tensor mine = at::empty({longest}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
+  at::Tensor all = at::empty({world_size() * longest}, at::kByte);
+  attempt("all-gather of texts", [&] { await(groups_.gather->_allgather_base(all, mine)); });
+  std::vector<std::string> texts;
+  for (int64_t peer = 0; peer < world_size(); ++peer) {
+    const auto* begin = static_cast<const char*>(all.const_data_ptr()) + peer * longest;
+    texts.emplace_back(begin, begin + static_cast<int64_t>(sizes[static_cast<size_t>(peer)]));
+  }
+  return texts;
+}
+
+void C10dCommunicator::broadcast_bytes(void* data, int64_t bytes, int root) {
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  attempt("broadcast from rank " + std::to_string(root),
+          [&] { await(groups_.gather->broadcast(tensors, options)); });
+}
+
+void C10dCommunicator::send_bytes(void* data, int64_t bytes, int from, int to) {
+  if (rank() != from && rank() != to) {
+    return;
+  }
+  constexpr int kTag = 0;  // reductions use the other group
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  attempt("send from rank " + std::to_string(from) + " to rank " + std::to_string(to), [&] {
+    await_messages({rank() == from ? groups_.gather->send(tensors, to, kTag)
+                                   : groups_.gather->recv(tensors, from, kTag)});
+  });
+}
+
+}  // namespace sherd::detail

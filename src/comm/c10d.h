@@ -1,0 +1,115 @@
+#pragma once
+// Ranks that are processes, over c10d process groups (Gloo): the way between hosts.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "comm/exchange.h"
+#include "comm/roster.h"
+#include "comm/wait_watch.h"
+#include "sherd/buffered_communicator.h"
+
+namespace sherd::detail {
+
+/// The process groups of one communicator. Two, so that a gather never waits behind a reduction.
+struct ProcessGroups {
+  c10::intrusive_ptr<c10d::Backend> gather;
+  c10::intrusive_ptr<c10d::Backend> reduce;
+  Roster roster;
+  std::function<std::string()> last_error = {};  ///< what carries the bytes said last; of devices
+  std::string carrier = "NCCL";                  ///< likewise: its name, for people
+};
+
+/// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype
+/// that travels and summing what arrives here in fp32 and rank order: the backend's own
+/// reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments larger than a
+/// block's are exchanged in parts of at most that size, so that no more than two blocks' gradients
+/// are received at a time.
+class C10dCommunicator : public BufferedCommunicator {
+ public:
+  explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
+  ~C10dCommunicator() override;
+  C10dCommunicator(const C10dCommunicator&) = delete;
+  C10dCommunicator& operator=(const C10dCommunicator&) = delete;
+
+  [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
+  [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
+  [[nodiscard]] std::string transport() const override;
+  [[nodiscard]] bool gathers_in_place() const override { return false; }
+  [[nodiscard]] bool takes_pieces() const override { return true; }
+
+  /// Each rank's bytes, by rank. Collective.
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
+  /// Copies `data` of `root` to all. Collective.
+  void broadcast_bytes(void* data, int64_t bytes, int root);
+  /// Copies `data` of rank `from` to rank `to`. The other ranks return at once.
+  void send_bytes(void* data, int64_t bytes, int from, int to);
+
+ protected:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  static constexpr int kTags =
+      1 << 30;  ///< tags come round again long after their messages have been received
+  [[nodiscard]] const ProcessGroups& groups() const { return groups_; }
+  /// Whether an exchange has failed: no further one can succeed.
+  [[nodiscard]] bool has_failed() const { return has_failed_; }
+  /// Waits for receives or sends.
+  void await_messages(const std::vector<Work>& works) {
+    watch_.await(works, groups_.roster.patience());
+  }
+  /// exchange() with the roster of these groups.
+  template <class Fn>
+  auto attempt(const std::string& what, Fn&& fn) {
+    try {
+      return exchange(groups_.roster, what, std::forward<Fn>(fn));
+    } catch (const std::exception&) {
+      has_failed_ = true;
+      throw;
+    }
+  }
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  [[nodiscard]] int rank_of_world(int member) const override {
+    return groups_.roster.group().rank_at(member);
+  }
+
+ private:
+  struct Sent : Exchange {
+    int first_tag = 0;
+    std::vector<Identity> identities = {};  ///< by rank
+    std::vector<Work> sends = {};
+    std::vector<Work> receives = {};  ///< of the part under way, and of the identities
+    int64_t done = 0;                 ///< elements of the piece that are summed
+    [[nodiscard]] int64_t element_bytes() const {
+      return static_cast<int64_t>(c10::elementSize(dtype));
+    }
+  };
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  void finish_gather(Segment segment) override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  void start_exchange(Exchange& exchange) override;
+  void finish_exchange(Exchange& exchange) override;
+  [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
+                                      c10::ScalarType dtype) const override;
+
+  /// Waits for a collective: wait_patiently().
+  void await(const Work& work);
+  [[nodiscard]] int64_t part_numel(const Sent& sent) const;
+  [[nodiscard]] int64_t next_part(const Sent& sent) const;
+  void exchange_identities(Sent& sent);
+  void post_sends(Sent& sent);
+  void post_receives(Sent& sent);
+  void finish_part(Sent& sent);
+
+  ProcessGroups groups_;
+  std::map<Segment, Work> gathers_;
+  int next_tag_ = 0;
+  bool has_failed_ = false;
+  WaitWatch watch_;
+  std::vector<Work> unfinished_;  ///< collectives whose wait has failed
+};
+
+}  // namespace sherd::detail

@@ -1,0 +1,229 @@
+#include "comm/in_process.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/communicator_memory.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// How often a wait looks at the progress of others.
+constexpr std::chrono::milliseconds kBetweenHubLooks{50};
+
+}  // namespace
+
+InProcessHub::InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout,
+                           std::shared_ptr<ProgressBoard> board)
+    : ranks_(static_cast<size_t>(group.size)),
+      group_(group),
+      timeout_(timeout),
+      board_(std::move(board)) {}
+
+void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& change) {
+  {
+    const std::lock_guard lock(mutex_);
+    change(ranks_);
+  }
+  changed_.notify_all();
+}
+
+void InProcessHub::wait_for_all(int member, const std::string& what,
+                                const std::function<bool(const RankView&)>& reached) {
+  std::unique_lock lock(mutex_);
+  const RankView& mine = ranks_[static_cast<size_t>(member)];
+  const auto done = [&] { return std::all_of(ranks_.begin(), ranks_.end(), reached); };
+  const auto hopeless = [&] {
+    return mine.departed || std::any_of(ranks_.begin(), ranks_.end(), [&](const RankView& rank) {
+             return rank.departed && !reached(rank);
+           });
+  };
+  Patience patience(board_.get(), timeout_);
+  bool in_time = true;
+  while (in_time && !changed_.wait_for(lock, std::min(kBetweenHubLooks, timeout_),
+                                       [&] { return done() || hopeless(); })) {
+    in_time = !patience.is_over();
+  }
+  if (done()) {
+    return;
+  }
+  if (mine.departed) {
+    throw Error(ExitCode::PeerLost, what + " was cancelled: " + mine.cancelled);
+  }
+  std::string missing;
+  std::vector<int> silent;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!reached(ranks_[rank])) {
+      silent.push_back(group_.rank_at(static_cast<int>(rank)));
+      missing += (missing.empty() ? "" : ", ") +
+                 std::to_string(group_.rank_at(static_cast<int>(rank))) +
+                 (ranks_[rank].departed ? " (has left)" : "");
+    }
+  }
+  throw Error(in_time ? ExitCode::PeerLost : ExitCode::Hang,
+              what + (in_time ? "" : " timed out") + ": missing rank " + missing + "." +
+                  patience.last_work_of(silent) +
+                  " Every rank must reach this collective; look at what they did instead.");
+}
+
+InProcessCommunicator::~InProcessCommunicator() {
+  hub_->update([&](auto& ranks) {
+    ranks[static_cast<size_t>(rank_)].departed = true;
+    if (std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.departed; })) {
+      for (auto& rank : ranks) {
+        rank.memory.reset();
+      }
+    }
+  });
+}
+
+void InProcessCommunicator::interrupt(const std::string& why) {
+  hub_->update([&](auto& ranks) {
+    auto& mine = ranks[static_cast<size_t>(rank_)];
+    mine.departed = true;
+    mine.cancelled = why;
+  });
+}
+
+void InProcessCommunicator::share_memory() {
+  slots_.assign(segments().size(), nullptr);
+  hub_->update([&](auto& ranks) {
+    auto& mine = ranks[static_cast<size_t>(rank_)];
+    mine.memory = memory();
+    mine.segments.resize(segments().size());
+    for (size_t i = 0; i < segments().size(); ++i) {
+      mine.segments[i].travelling = memory()->travelling[i];
+    }
+  });
+  barrier();
+}
+
+void InProcessCommunicator::change(Segment segment,
+                                   const std::function<void(SegmentView&)>& change) {
+  hub_->update([&](auto& ranks) {
+    change(ranks[static_cast<size_t>(rank_)].segments[static_cast<size_t>(segment)]);
+  });
+}
+
+void InProcessCommunicator::wait_segment(Collective::Operation operation, Segment segment,
+                                         int64_t SegmentView::*counter, int64_t value) {
+  hub_->wait_for_all(rank_, described(operation, segment), [&](const InProcessHub::RankView& rank) {
+    return rank.segments[static_cast<size_t>(segment)].*counter >= value;
+  });
+}
+
+void InProcessCommunicator::await_readers(Segment segment) {
+  int64_t mine = 0;
+  change(segment, [&](auto& view) { mine = view.gathered; });
+  wait_segment(Collective::Operation::Update, segment, &SegmentView::gathered, mine);
+}
+
+void InProcessCommunicator::show_published(Segment segment) {
+  change(segment, [](auto& view) { ++view.published; });
+}
+
+void* InProcessCommunicator::start_gather(Segment segment, void* slot,
+                                          const GatherEvents& /*after*/) {
+  if (spec(segment).piece != nullptr) {
+    change(segment, [](auto& view) { ++view.readable; });
+  }
+  return slots_[static_cast<size_t>(segment)] = slot;
+}
+
+void InProcessCommunicator::finish_gather(Segment segment) {
+  const auto index = static_cast<size_t>(segment);
+  int64_t version = 0;
+  change(segment, [&](auto& view) { version = view.published; });
+  wait_segment(Collective::Operation::Gather, segment, &SegmentView::published, version);
+  if (spec(segment).piece != nullptr) {
+    int64_t readable = 0;
+    change(segment, [&](auto& view) { readable = view.readable; });
+    wait_segment(Collective::Operation::Gather, segment, &SegmentView::readable, readable);
+  }
+  std::vector<const void*> pieces;
+  {
+    const std::lock_guard lock(hub_->mutex());
+    for (const auto& rank : hub_->ranks()) {
+      pieces.push_back(rank.segments[index].travelling);
+    }
+  }
+  const auto bytes = static_cast<size_t>(segment_bytes(spec(segment), 1));
+  auto* out = static_cast<char*>(slots_[index]);
+  for (const void* piece : pieces) {
+    std::memcpy(out, piece, bytes);
+    out += bytes;
+  }
+  int64_t gathered = 0;
+  change(segment, [&](auto& view) { gathered = ++view.gathered; });
+  if (spec(segment).piece != nullptr) {  // which may go from here on: the others have read it
+    wait_segment(Collective::Operation::Gather, segment, &SegmentView::gathered, gathered);
+  }
+}
+
+std::unique_ptr<BufferedCommunicator::Exchange> InProcessCommunicator::make_exchange() {
+  return std::make_unique<Posted>();
+}
+
+void InProcessCommunicator::start_exchange(Exchange& exchange) {
+  auto& mine = static_cast<Posted&>(exchange);
+  change(mine.segment, [&](auto& view) {
+    mine.number = ++view.posted;
+    view.posted_gradients[static_cast<size_t>(mine.number % 2)] = {mine.gradients, mine.identity};
+  });
+}
+
+void InProcessCommunicator::sum(const Posted& posted) {
+  std::vector<InProcessHub::PostedGradients> by_rank;
+  {
+    const std::lock_guard lock(hub_->mutex());
+    for (const auto& rank : hub_->ranks()) {
+      by_rank.push_back(rank.segments[static_cast<size_t>(posted.segment)]
+                            .posted_gradients[static_cast<size_t>(posted.number % 2)]);
+    }
+  }
+  const SegmentSpec& segment = spec(posted.segment);
+  const int64_t offset = reduced_bytes(segment, posted.target) * rank_;
+  std::vector<Identity> identities;
+  std::vector<const void*> pieces;
+  for (const auto& of_rank : by_rank) {
+    identities.push_back(of_rank.identity);
+    pieces.push_back(static_cast<const char*>(of_rank.gradients) + offset);
+  }
+  check_identities(posted, identities);
+  add_piece(posted, pieces, 0, segment.shard_numel);
+}
+
+void InProcessCommunicator::finish_exchange(Exchange& exchange) {
+  const auto& mine = static_cast<const Posted&>(exchange);
+  constexpr auto kReduction = Collective::Operation::Reduction;
+  wait_segment(kReduction, mine.segment, &SegmentView::posted, mine.number);
+  sum(mine);
+  change(mine.segment, [](auto& view) { ++view.summed; });
+  wait_segment(kReduction, mine.segment, &SegmentView::summed, mine.number);
+}
+
+void InProcessCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  int64_t round = 0;
+  hub_->update([&](auto& ranks) {
+    auto& view = ranks[static_cast<size_t>(rank_)];
+    view.values.assign(mine.begin(), mine.end());
+    round = ++view.rounds;
+  });
+  hub_->wait_for_all(rank_, "all-reduce", [&](const auto& rank) { return rank.rounds >= round; });
+  {
+    const std::lock_guard lock(hub_->mutex());
+    auto* out = all.data();
+    for (const auto& rank : hub_->ranks()) {  // ranks out of step may have come with other numbers
+      std::copy_n(rank.values.begin(), std::min(rank.values.size(), mine.size()), out);
+      out += mine.size();
+    }
+  }
+  hub_->update([&](auto& ranks) { ++ranks[static_cast<size_t>(rank_)].rounds_left; });
+  hub_->wait_for_all(rank_, "all-reduce",
+                     [&](const auto& rank) { return rank.rounds_left >= round; });
+}
+
+}  // namespace sherd::detail

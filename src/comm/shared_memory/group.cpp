@@ -1,0 +1,169 @@
+#include "comm/shared_memory/group.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Longer than a wake takes, so that ranks in step do not sleep; short beside what ranks compute.
+constexpr std::chrono::microseconds kSpin{30};
+constexpr int kPausesBetweenLooksAtTheClock = 32;
+// The delay with which a rank that has ended is noticed.
+constexpr std::chrono::milliseconds kSleep{100};
+
+}  // namespace
+
+int64_t SharedGroup::region_bytes(int size) {
+  return static_cast<int64_t>(sizeof(Lines)) * size;
+}
+
+SharedGroup::SharedGroup(SharedRegion region, SharedGroupOptions options)
+    : region_(std::move(region)),
+      options_(std::move(options)),
+      lines_(reinterpret_cast<Lines*>(region_.data())),
+      spins_(options_.host_ranks <= usable_cores()) {}
+
+SharedGroup::~SharedGroup() {
+  mine().departed.store(1, std::memory_order_release);
+}
+
+bool SharedGroup::all_reached(const CounterOf& counter_of, uint32_t value) const {
+  for (int member = 0; member < size(); ++member) {
+    if (!counter_of(member).has_reached(value)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool SharedGroup::spin_until_reached(const SharedCounter& counter, uint32_t value) const {
+  if (!spins_) {
+    return false;
+  }
+  const auto end = Clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kPausesBetweenLooksAtTheClock; ++i) {
+      if (counter.has_reached(value)) {
+        return true;
+      }
+      pause_briefly();
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
+                               const Awaited& awaited) const {
+  std::optional<Patience> patience;  // from the first sleep on
+  std::optional<WaitBoard::Entry> waiting;
+  for (int member = 0; member < size(); ++member) {
+    SharedCounter& counter = counter_of(member);
+    if (counter.has_reached(value) || spin_until_reached(counter, value)) {
+      continue;
+    }
+    if (!patience) {
+      patience.emplace(options_.roster.patience());
+      waiting.emplace(options_.roster.board(), awaited.text());
+    }
+    while (!counter.has_reached(value)) {
+      counter.sleep_until_raised(value,
+                                 std::min<std::chrono::nanoseconds>(kSleep, options_.timeout));
+      if (!counter.has_reached(value)) {
+        const bool is_over = patience->is_over();
+        check_members(counter_of, value, awaited, is_over ? &*patience : nullptr);
+      }
+    }
+  }
+}
+
+void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, const Awaited& awaited,
+                                const Patience* ended) const {
+  if (cancelled_.load(std::memory_order_acquire)) {
+    throw Error(ExitCode::PeerLost, awaited.text() + " was cancelled: " + why_);
+  }
+  std::string missing;
+  std::vector<int> missing_ranks;
+  bool hopeless = false;
+  for (int member = 0; member < size(); ++member) {
+    if (counter_of(member).has_reached(value)) {
+      continue;
+    }
+    const bool has_left = lines_[member].departed.load(std::memory_order_acquire) != 0;
+    const bool has_ended = !has_left && !options_.places[static_cast<size_t>(member)].is_alive();
+    if (counter_of(member).has_reached(value)) {
+      continue;  // it did so before it left
+    }
+    hopeless = hopeless || has_left || has_ended;
+    missing_ranks.push_back(rank_of_world(member));
+    missing += (missing.empty() ? "" : ", ") + std::to_string(rank_of_world(member)) +
+               (has_left    ? " (has left)"
+                : has_ended ? " (has ended)"
+                            : "");
+  }
+  if (missing.empty()) {
+    return;
+  }
+  const std::string what = awaited.text();
+  if (hopeless) {
+    options_.roster.note(what);
+    throw Error(ExitCode::PeerLost,
+                what + ": missing rank " + missing + ". Its own message says why.");
+  }
+  if (ended != nullptr) {
+    throw Error(ExitCode::Hang,
+                what + " timed out: missing rank " + missing + "." +
+                    ended->last_work_of(missing_ranks) + options_.roster.elsewhere(what) +
+                    " Every rank must reach this collective; look at what they did instead.");
+  }
+}
+
+void SharedGroup::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  for (size_t first = 0; first < mine.size(); first += kValues) {
+    const size_t count = std::min(mine.size() - first, kValues);
+    const uint32_t round = ++rounds_;
+    const auto of_round = [&](int member) -> auto& {
+      return lines_[member].values[round % 2];
+    };
+    std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(first), count, of_round(rank()).begin());
+    lines_[rank()].entered.raise_to(round);
+    wait_for_all([&](int member) -> SharedCounter& { return lines_[member].entered; }, round,
+                 {"all-reduce"});
+    for (int member = 0; member < size(); ++member) {
+      std::copy_n(of_round(member).begin(), count,
+                  all.data() + mine.size() * static_cast<size_t>(member) + first);
+    }
+  }
+}
+
+void refuse_shared_memory(const std::string& fault, int rank_of_world) {
+  throw Error(ExitCode::Unavailable,
+              fault.empty() ? "rank " + std::to_string(rank_of_world) +
+                                  " cannot allocate the shared memory of this model; its own "
+                                  "message says what to try."
+                            : fault);
+}
+
+void SharedGroup::agree_on_fault(const std::string& fault) {
+  const double mine = fault.empty() ? 0 : 1;
+  std::vector<double> faulty(static_cast<size_t>(size()));
+  gather_numbers({&mine, 1}, faulty);
+  const auto found = std::find(faulty.begin(), faulty.end(), 1.0);
+  if (found != faulty.end()) {
+    refuse_shared_memory(fault, rank_of_world(static_cast<int>(found - faulty.begin())));
+  }
+}
+
+void SharedGroup::cancel(const std::string& why) {
+  why_ = why;
+  cancelled_.store(true, std::memory_order_release);
+  mine().departed.store(1, std::memory_order_release);
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,84 @@
+#include "comm/shared_memory/rank_place.h"
+
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <unistd.h>
+
+namespace sherd::detail {
+
+namespace {
+
+std::string first_word_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+std::string target_of(const char* link) {
+  std::array<char, 64> target{};
+  const ssize_t length = readlink(link, target.data(), target.size());
+  return length > 0 ? std::string(target.data(), static_cast<size_t>(length)) : "";
+}
+
+struct ProcessStatus {
+  bool found = false;
+  char state = 'X';
+  uint64_t start = 0;
+};
+
+// /proc/PID/stat (proc_pid_stat(5)): the name, field 2, may hold spaces and brackets; the state is
+// field 3, the start field 22.
+ProcessStatus status_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) {
+    return {};
+  }
+  std::istringstream fields(text.substr(name_end + 1));
+  ProcessStatus status{.found = true};
+  fields >> status.state;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) {
+    fields >> skipped;
+  }
+  fields >> status.start;
+  return status;
+}
+
+}  // namespace
+
+RankPlace RankPlace::of_this_process() {
+  const ProcessStatus status = status_of("self");
+  const std::string boot = first_word_of("/proc/sys/kernel/random/boot_id");
+  const std::string processes = target_of("/proc/self/ns/pid");
+  const std::string networks = target_of("/proc/self/ns/net");
+  RankPlace place;
+  place.process = getpid();
+  place.start = status.start;
+  if (status.found && !boot.empty() && !processes.empty() && !networks.empty()) {
+    place.host = boot + "/" + processes + "/" + networks + "/" + std::to_string(geteuid());
+  }
+  return place;
+}
+
+std::string RankPlace::to_text() const {
+  return std::to_string(process) + " " + std::to_string(start) + " " + host;
+}
+
+RankPlace RankPlace::from_text(const std::string& text) {
+  RankPlace place;
+  std::istringstream(text) >> place.process >> place.start >> place.host;
+  return place;
+}
+
+bool RankPlace::is_alive() const {
+  const ProcessStatus status = status_of(std::to_string(process));
+  return status.found && status.start == start && status.state != 'Z' && status.state != 'X';
+}
+
+}  // namespace sherd::detail

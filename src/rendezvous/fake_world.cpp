@@ -1,0 +1,73 @@
+// Ranks that are not there, but for one.
+
+#include <cstring>
+
+#include "comm/fake.h"
+#include "sherd/error.h"
+#include "rendezvous/backends.h"
+#include "rendezvous/meta_kernels.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using Like = FakeCommunicator::Like;
+
+class FakeWorld final : public Backend {
+ public:
+  explicit FakeWorld(const FakeRanks& ranks)
+      : ranks_(ranks), control_({0, 1, ranks.size}, /*rank=*/0, Like::ProcessGroups) {}
+
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return ranks_.size; }
+  [[nodiscard]] int local_size() const override { return ranks_.local_size; }
+  [[nodiscard]] c10::Device device() const override { return c10::Device(c10::kMeta); }
+  [[nodiscard]] c10::DeviceType device_type() const override { return ranks_.device; }
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
+    return std::make_unique<FakeCommunicator>(group, rank(), like(group),
+                                              group.size / group.ranks_of_a_host(ranks_.local_size),
+                                              ranks_.reduce_scatter);
+  }
+  [[nodiscard]] Communicator& control() override { return control_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
+    return std::vector<std::string>(static_cast<size_t>(size()), text);
+  }
+  void broadcast(void* /*data*/, int64_t /*bytes*/, int /*root*/) override {}
+  void send(void* /*data*/, int64_t /*bytes*/, int /*from*/, int /*to*/) override {}
+
+ private:
+  // What World::from_environment() would choose.
+  [[nodiscard]] Like like(const RankGroup& group) const {
+    if (group.size == 1) {
+      return Like::Alone;
+    }
+    if (ranks_.device == c10::DeviceType::CUDA) {
+      return Like::Nccl;
+    }
+    if (ranks_.transport == Transport::ProcessGroups) {
+      return Like::ProcessGroups;
+    }
+    const int of_a_host = group.ranks_of_a_host(ranks_.local_size);
+    return of_a_host == group.size ? Like::SharedMemory
+           : of_a_host > 1         ? Like::Hosts
+                                   : Like::ProcessGroups;
+  }
+
+  FakeRanks ranks_;
+  FakeCommunicator control_;
+};
+
+}  // namespace
+
+std::shared_ptr<Backend> make_fake_world(const FakeRanks& ranks) {
+  if (ranks.size < 1 || ranks.local_size < 1 || ranks.size % ranks.local_size != 0) {
+    throw Error(ExitCode::Usage, "[World::fake] " + std::to_string(ranks.size) + " ranks, " +
+                                     std::to_string(ranks.local_size) +
+                                     " on each host: the first is a multiple of the second, and "
+                                     "both are at least 1.");
+  }
+  register_meta_kernels();
+  return std::make_shared<FakeWorld>(ranks);
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,343 @@
+#include "rendezvous/rendezvous.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "comm/shared_memory/rank_place.h"
+#include "sherd/error.h"
+#include "rendezvous/dial.h"
+#include "rendezvous/network.h"
+#include "rendezvous/round.h"
+#include "rendezvous/sealed_store.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using launch::RankEnvironment;
+
+// "rank 3", "ranks 3, 5-9"; empty for none.
+std::string ranks_text(const std::vector<size_t>& ranks) {
+  std::string text;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const size_t first = i;
+    while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) {
+      ++i;
+    }
+    text += (text.empty() ? "" : ", ") + std::to_string(ranks[first]);
+    if (i > first) {
+      text += "-" + std::to_string(ranks[i]);
+    }
+  }
+  return ranks.empty() ? "" : (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+constexpr std::chrono::milliseconds kBetweenLooks{10};
+// Doubled after each, so that a thousand ranks do not flood a host that is late.
+constexpr std::chrono::milliseconds kAfterFirstTry{20};
+constexpr std::chrono::milliseconds kBetweenTries{1000};
+// The delay with which a rank that has ended is noticed.
+constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{200};
+// Ranks of one command usually start within less.
+constexpr std::chrono::seconds kUntilAWarning{4};
+constexpr std::chrono::seconds kUntilNoAnswer{2};
+constexpr std::chrono::seconds kUntilAllKnow{5};
+
+Clock::duration patience_of(std::chrono::milliseconds timeout) {
+  return std::min<Clock::duration>(kUntilAWarning, timeout / 2);
+}
+
+long long seconds_until(Clock::time_point deadline) {
+  return std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now()).count();
+}
+
+std::string reason_of(const std::exception& error) {
+  const auto* of_c10 = dynamic_cast<const c10::Error*>(&error);
+  return of_c10 != nullptr ? of_c10->what_without_backtrace() : error.what();
+}
+
+constexpr const char* kFingerprint = "sherd/secret/";
+
+void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
+  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+std::string text_at(c10d::Store& store, const std::string& key) {
+  const std::vector<uint8_t> text = store.get(key);
+  return {text.begin(), text.end()};
+}
+
+std::string version_text(const Version& version) {
+  return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+         std::to_string(version.patch);
+}
+
+/// One rank among those that come.
+class Arrival {
+ public:
+  Arrival(const RankEnvironment& environment, Rendezvous place, std::chrono::milliseconds timeout,
+          std::string version)
+      : environment_(environment),
+        address_(std::move(place.address)),
+        common_(std::move(place.store)),
+        timeout_(timeout),
+        version_(std::move(version)),
+        deadline_(Clock::now() + timeout) {
+    set_text(*common_, kFingerprint + std::to_string(environment.rank),
+             SealedStore::fingerprint_of(environment.job_secret));
+    for (int rank = 0; rank < environment.world_size; ++rank) {
+      keys_.push_back("came/" + std::to_string(rank));
+    }
+    if (environment.agent_store) {
+      sealed_ = c10::make_intrusive<SealedStore>(common_, environment.job_secret);
+      round_.emplace(*sealed_, environment.rank, environment.world_size);
+    } else {
+      enter(environment.job_secret);
+    }
+  }
+
+  /// The store in which they have met, which nobody else has used.
+  c10::intrusive_ptr<c10d::Store> wait_for_all() {
+    auto next_look = Clock::now() + kBetweenLooksAtProcesses;
+    while (!all_came()) {
+      if (Clock::now() >= deadline_) {
+        throw Error(ExitCode::PeerLost, meeting() + ": " + absent() +
+                                            " did not come in time. Check that all ranks were "
+                                            "started, with the same MASTER_ADDR and MASTER_PORT." +
+                                            reachable_by_others());
+      }
+      warn_where_long();
+      if (Clock::now() >= next_look) {
+        look_at_processes();
+        next_look = Clock::now() + kBetweenLooksAtProcesses;
+      }
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+    check_versions();
+    return store_;
+  }
+
+  /// "rendezvous of rank 1 of 4 at host7:29500".
+  [[nodiscard]] std::string meeting() const {
+    return "rendezvous of rank " + std::to_string(environment_.rank) + " of " +
+           std::to_string(environment_.world_size) + " at " + *environment_.master_address + ":" +
+           std::to_string(*environment_.master_port);
+  }
+
+ private:
+  void enter(const std::string& secret) {
+    store_ = c10::make_intrusive<SealedStore>(common_, secret);
+    set_text(*store_, "version/" + std::to_string(environment_.rank), version_);
+    set_text(*store_, keys_[static_cast<size_t>(environment_.rank)], place_.to_text());
+  }
+
+  // The store ends with rank 0.
+  void wait_until_all_know(const std::string& difference) const {
+    const auto deadline = Clock::now() + kUntilAllKnow;
+    const auto others = static_cast<int64_t>(keys_.size()) - 1;
+    while (!difference.empty() && store_->add("versions/known", 0) < others &&
+           Clock::now() < deadline) {
+      std::this_thread::sleep_for(kBetweenLooks);
+    }
+  }
+
+  // Rank 0 compares, for all.
+  void check_versions() const {
+    std::string difference;
+    for (size_t rank = 0; environment_.rank == 0 && rank < keys_.size(); ++rank) {
+      const std::string version = text_at(*store_, "version/" + std::to_string(rank));
+      if (version != version_ && difference.empty()) {
+        difference = "rank " + std::to_string(rank) + " is Sherd " + version + ", and rank 0 is " +
+                     version_ + ". Start all ranks with the same version.";
+      }
+    }
+    if (environment_.rank == 0) {
+      set_text(*store_, "versions", difference);
+      wait_until_all_know(difference);
+    } else {
+      difference = text_at(*store_, "versions");
+      store_->add("versions/known", 1);
+    }
+    if (!difference.empty()) {
+      throw Error(ExitCode::RanksDisagree, meeting() + ": " + difference);
+    }
+  }
+
+  bool all_came() {
+    if (round_) {
+      if (const std::string& name = round_->look(); name != name_) {
+        name_ = name;
+        enter(environment_.job_secret + "/" + name);
+      }
+    }
+    return store_ && store_->check(keys_);
+  }
+
+  [[nodiscard]] std::string absent() const {
+    if (!store_) {
+      return "rank 0";  // it has not answered in this round
+    }
+    std::vector<size_t> ranks;
+    std::vector<size_t> strangers;
+    for (size_t rank = 0; rank < keys_.size(); ++rank) {
+      if (!store_->check({keys_[rank]})) {
+        ranks.push_back(rank);
+        if (has_another_secret(rank)) {
+          strangers.push_back(rank);
+        }
+      }
+    }
+    if (strangers.empty()) {
+      return ranks_text(ranks);
+    }
+    return ranks_text(ranks) +
+           (strangers == ranks ? " (which " : " (of which " + ranks_text(strangers) + " ") +
+           (strangers.size() == 1 ? "has" : "have") +
+           " another job secret: set SHERD_JOB_SECRET alike on all hosts)";
+  }
+
+  // What anybody can have written there decides nothing but a message.
+  [[nodiscard]] bool has_another_secret(size_t rank) const {
+    const std::string key = kFingerprint + std::to_string(rank);
+    return common_->check({key}) &&
+           text_at(*common_, key) != SealedStore::fingerprint_of(environment_.job_secret);
+  }
+
+  // A host's own name often leads to 127.0.1.1 in its /etc/hosts.
+  [[nodiscard]] std::string reachable_by_others() const {
+    if (environment_.rank != 0 || environment_.all_local || environment_.agent_store) {
+      return "";
+    }
+    return is_loopback(address_) || address_ == "0.0.0.0" || address_ == "::"
+               ? " On this host '" + *environment_.master_address + "' is " + address_ +
+                     ", which no other host reaches: set MASTER_ADDR to this "
+                     "host's address in the network that they share."
+               : "";
+  }
+
+  // A rank that was never started, or died before this point, looks like one that is late.
+  void warn_where_long() {
+    if (warned_ || Clock::now() < deadline_ - timeout_ + patience_of(timeout_)) {
+      return;
+    }
+    warned_ = true;
+    const std::string names = absent();
+    if (names.empty()) {
+      return;  // the last has come in this moment
+    }
+    TORCH_WARN("[World] ", meeting(), ": ", names, names.starts_with("ranks") ? " have" : " has",
+               " not come yet. Waiting for up to ", seconds_until(deadline_), " s more.",
+               reachable_by_others());
+  }
+
+  // Of other hosts nothing is known but that they came.
+  void look_at_processes() const {
+    for (size_t rank = 0; store_ && rank < keys_.size(); ++rank) {
+      if (!store_->check({keys_[rank]})) {
+        continue;
+      }
+      const std::vector<uint8_t> text = store_->get(keys_[rank]);
+      const RankPlace place = RankPlace::from_text({text.begin(), text.end()});
+      if (place.shares_host_with(place_) && !place.is_alive()) {
+        throw Error(ExitCode::PeerLost, meeting() + ": rank " + std::to_string(rank) +
+                                            " came and has ended before all had come. Its own "
+                                            "message says why.");
+      }
+    }
+  }
+
+  const RankEnvironment& environment_;
+  std::string address_;                     ///< of the store
+  c10::intrusive_ptr<c10d::Store> common_;  ///< with whatever others have put there
+  c10::intrusive_ptr<c10d::Store> sealed_;  ///< that of all rounds; null where there is but one
+  std::optional<Round> round_;
+  std::string name_;                       ///< of the round
+  c10::intrusive_ptr<c10d::Store> store_;  ///< that of the round; null until its name is known
+  std::chrono::milliseconds timeout_;
+  std::string version_;
+  Clock::time_point deadline_;
+  bool warned_ = false;
+  RankPlace place_ = RankPlace::of_this_process();
+  std::vector<std::string> keys_;
+};
+
+// The address that answered. A store's client tries for as long as the timeout is and says nothing
+// meanwhile; of several addresses it spends all that on the first, where that one is silent.
+std::string wait_for_answer(const RankEnvironment& environment, std::chrono::milliseconds timeout) {
+  const Endpoint store{*environment.master_address, *environment.master_port};
+  const auto start = Clock::now();
+  const auto deadline = start + timeout;
+  Dialler dialler({store});
+  bool warned = false;
+  for (auto pause = kAfterFirstTry;; pause = std::min(2 * pause, kBetweenTries)) {
+    const auto limit = std::min<Clock::duration>(kUntilNoAnswer, deadline - Clock::now());
+    Dialled dialled = dialler.dial(std::chrono::ceil<std::chrono::milliseconds>(limit)).front();
+    if (dialled.fault.empty()) {
+      return std::move(dialled.address);
+    }
+    const std::string what = "cannot reach rank 0 at " + to_text(store, dialled);
+    if (Clock::now() >= deadline) {
+      throw std::runtime_error(what);
+    }
+    if (!warned && Clock::now() >= start + patience_of(timeout)) {
+      warned = true;
+      TORCH_WARN("[World] rank ", environment.rank, " ", what, ". Trying for up to ",
+                 seconds_until(deadline),
+                 " s more. If rank 0 was started: is MASTER_ADDR its address in the network that "
+                 "the hosts share, and may they connect to MASTER_PORT?");
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, deadline - Clock::now()));
+  }
+}
+
+}  // namespace
+
+Rendezvous meet(const RankEnvironment& environment, std::chrono::milliseconds timeout,
+                bool closes_store, const Version& version) {
+  const std::string& host = *environment.master_address;
+  c10d::TCPStoreOptions options;
+  options.port = *environment.master_port;
+  options.timeout = timeout;
+  options.numWorkers = static_cast<size_t>(environment.world_size);
+  options.isServer = environment.rank == 0 && !environment.agent_store;
+  options.waitWorkers = false;  // waited for below, by name
+  if (options.isServer) {
+    // Without a socket of ours the store would listen on every interface.
+    options.masterListenFd =
+        environment.master_fd ? *environment.master_fd : listen_on(host, options.port);
+  }
+  try {
+    // The store's server is a client of itself.
+    const std::string address = options.isServer ? address_of(*options.masterListenFd)
+                                                 : wait_for_answer(environment, timeout);
+    auto store = c10::make_intrusive<c10d::TCPStore>(address, options);
+    limit_connections_to(options.port, timeout);
+    Arrival arrival(environment, {std::move(store), address}, timeout, version_text(version));
+    Rendezvous met{arrival.wait_for_all(), address};
+    if (options.isServer && closes_store) {
+      set_admitting(*options.masterListenFd, false);
+    }
+    return met;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(
+        ExitCode::PeerLost,
+        "rendezvous: rank " + std::to_string(environment.rank) + " of " +
+            std::to_string(environment.world_size) + " did not meet the others at " + host + ":" +
+            std::to_string(options.port) + " (" + reason_of(error) +
+            "). Check that all ranks were started, with the same MASTER_ADDR and MASTER_PORT.");
+  }
+}
+
+}  // namespace sherd::detail

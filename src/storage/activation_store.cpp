@@ -1,0 +1,260 @@
+#include "storage/activation_store.h"
+
+#include <algorithm>
+#include <exception>
+
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "storage/movable_storage.h"
+#include "storage/profiler_range.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// Smaller ones are not worth a copy of their own.
+constexpr std::int64_t kLeastBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kBlockBytes = std::int64_t{2} << 20;  // blocks are multiples of it
+
+// A block serves what fills half of it; and so what is lent and what is not are bounded alike.
+constexpr std::int64_t kLargestLoan = 2;
+
+std::int64_t in_blocks(std::int64_t bytes) {
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
+std::shared_ptr<c10::Event> recorded(const c10::Stream& stream) {
+  auto event = std::make_shared<c10::Event>(stream.device_type());
+  event->record(stream);
+  return event;
+}
+
+at::Tensor bytes_of(const c10::Storage& storage) {
+  return flat_tensor(storage.mutable_data(), static_cast<std::int64_t>(storage.nbytes()), at::kByte,
+                     storage.device());
+}
+
+at::Tensor bytes_of(const ActivationPool::Block& block, std::int64_t bytes) {
+  return flat_tensor(block->data(), bytes, at::kByte, block->device());
+}
+
+}  // namespace
+
+void refuse_changed_in_place() {
+  throw Error(ExitCode::Usage,
+              "[backward] a tensor that autograd saved for backward was changed in place after "
+              "it had been used: change a copy of it, or leave Offload::activations_on_host.");
+}
+
+ActivationPool::ActivationPool(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
+    : device_(device),
+      ledger_(std::move(ledger)),
+      streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {}
+
+ActivationPool::~ActivationPool() {
+  try {
+    if (streams_ != nullptr) {
+      streams_->synchronize();
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+  }
+}
+
+ActivationPool::Block ActivationPool::take(std::int64_t bytes) {
+  const std::int64_t wanted = in_blocks(bytes);
+  if (Block block = reused(wanted)) {
+    return block;
+  }
+  if (std::vector<Block> blocks = superfluous(wanted); !blocks.empty() && streams_ != nullptr) {
+    streams_->synchronize();
+  }
+  auto block = std::make_unique<PinnedBuffer>(wanted, MemoryKind::OffloadSlot, ledger_, device_);
+  const std::lock_guard lock(mutex_);
+  held_bytes_ += wanted;
+  asked_bytes_ += wanted;
+  return block;
+}
+
+// Null where none of those that are there would do.
+ActivationPool::Block ActivationPool::reused(std::int64_t wanted) {
+  const std::lock_guard lock(mutex_);
+  most_asked_bytes_ = std::max(most_asked_bytes_, asked_bytes_ + wanted);
+  const auto found = free_.lower_bound(wanted);
+  if (found == free_.end() || found->first > kLargestLoan * wanted) {
+    return nullptr;
+  }
+  asked_bytes_ += wanted;
+  return std::move(free_.extract(found).mapped().block);
+}
+
+// What is to go before another block comes: those that have been free for longest.
+std::vector<ActivationPool::Block> ActivationPool::superfluous(std::int64_t wanted) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Block> blocks;
+  while (!free_.empty() && held_bytes_ + wanted > kLargestLoan * most_asked_bytes_) {
+    const auto longest = std::min_element(
+        free_.begin(), free_.end(),
+        [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
+    held_bytes_ -= longest->first;
+    blocks.push_back(std::move(free_.extract(longest).mapped().block));
+  }
+  return blocks;
+}
+
+void ActivationPool::give(Block block, std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  asked_bytes_ -= in_blocks(bytes);
+  const std::int64_t block_bytes = block->bytes();
+  free_.emplace(block_bytes, Free{gifts_++, std::move(block)});
+}
+
+ParkedStorage::ParkedStorage(std::shared_ptr<ActivationPool> pool, const at::Tensor& tensor)
+    : pool_(std::move(pool)),
+      bytes_(static_cast<std::int64_t>(tensor.storage().nbytes())),
+      storage_(tensor.storage()),
+      version_(torch::autograd::impl::version_counter(tensor)),
+      saved_version_(version_.current_version()),
+      block_(pool_->take(bytes_)),
+      computes_(c10::Stream::DEFAULT, pool_->device()) {
+  const CopyStreams* const streams = pool_->streams();
+  if (streams == nullptr) {
+    return;
+  }
+  computes_ = streams->current();
+  CopyStreams::order(computes_, streams->to_host());
+  CopyStreams::copy(streams->to_host(), bytes_of(storage_), bytes_of(block_, bytes_));
+  copied_ = recorded(streams->to_host());
+}
+
+ParkedStorage::~ParkedStorage() {
+  try {
+    place_ = Place::Device;  // nobody needs what the host has
+    await_copy();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+  }
+}
+
+// Then memory of the device may go, and that of the host be used again.
+void ParkedStorage::await_copy() {
+  if (copied_ != nullptr && !std::exchange(is_awaited_, true)) {
+    copied_->block(computes_);
+  }
+  if (block_ != nullptr && place_ != Place::Host) {
+    pool_->give(std::move(block_), bytes_);
+  }
+}
+
+bool ParkedStorage::holds(const at::Tensor& tensor) const {
+  return tensor.storage().unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl() &&
+         version_.current_version() == saved_version_ &&
+         torch::autograd::impl::version_counter(tensor).current_version() == saved_version_;
+}
+
+void ParkedStorage::check_version() {
+  is_changed_ = is_changed_ || version_.current_version() != saved_version_;
+}
+
+void ParkedStorage::leave() {
+  const std::lock_guard lock(mutex_);
+  if (place_ != Place::Leaving) {
+    return;
+  }
+  check_version();
+  place_ = Place::Host;
+  await_copy();
+  storage_ = c10::Storage();
+}
+
+void ParkedStorage::fetch() {
+  const std::lock_guard lock(mutex_);
+  if (place_ == Place::Device) {
+    return;
+  }
+  if (place_ == Place::Leaving) {  // it has not left
+    check_version();
+    place_ = Place::Device;
+    return;
+  }
+  const ProfilerRange range("activations from the host");
+  const c10::DeviceGuard guard(pool_->device());
+  storage_ =
+      at::empty({bytes_}, c10::TensorOptions().dtype(at::kByte).device(pool_->device())).storage();
+  place_ = Place::Device;
+  const CopyStreams* const streams = pool_->streams();
+  if (streams != nullptr) {
+    computes_ = streams->current();
+    CopyStreams::order(computes_, streams->to_device());
+    CopyStreams::copy(streams->to_device(), bytes_of(block_, bytes_), bytes_of(storage_));
+    copied_ = recorded(streams->to_device());
+    is_awaited_ = false;
+  }
+}
+
+const c10::Storage& ParkedStorage::use() {
+  fetch();
+  const std::lock_guard lock(mutex_);
+  if (is_changed_) {
+    refuse_changed_in_place();
+  }
+  await_copy();
+  return storage_;
+}
+
+std::shared_ptr<ParkedStorage> SavedByCall::park(const std::shared_ptr<ActivationPool>& pool,
+                                                 const at::Tensor& tensor) {
+  std::weak_ptr<ParkedStorage>& known = parked_[tensor.storage().unsafeGetStorageImpl()];
+  std::shared_ptr<ParkedStorage> parked = known.lock();
+  if (parked == nullptr || !parked->holds(tensor)) {
+    parked = std::make_shared<ParkedStorage>(pool, tensor);
+    known = parked;
+  }
+  return parked;
+}
+
+void SavedByCall::leave() {
+  for (const auto& [storage, parked] : parked_) {
+    if (const auto held = parked.lock()) {
+      held->leave();
+    }
+  }
+}
+
+void SavedByCall::fetch() {
+  for (const auto& [storage, parked] : parked_) {
+    if (const auto held = parked.lock()) {
+      held->fetch();
+    }
+  }
+}
+
+ActivationStore::ActivationStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
+    : pool_(std::make_shared<ActivationPool>(device, std::move(ledger))) {}
+
+bool ActivationStore::takes(const at::Tensor& tensor) const {
+  if (tensor.device() != pool_->device() || tensor.layout() != c10::kStrided ||
+      !tensor.has_storage() || tensor.is_conj() || tensor.is_neg()) {
+    return false;
+  }
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  return static_cast<std::int64_t>(storage->nbytes()) >= kLeastBytes && !kept_.contains(storage);
+}
+
+void ActivationStore::end(const std::shared_ptr<SavedByCall>& call) {
+  if (last_ != nullptr) {
+    last_->leave();
+  }
+  call->before_ = last_;
+  last_ = call;
+}
+
+void ActivationStore::fetch(SavedByCall& call) {
+  call.fetch();
+  if (const auto before = call.before_.lock()) {
+    before->fetch();
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,114 @@
+#include "storage/forbidden_region.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "sherd/error.h"
+#include "sherd/fully_shard.h"
+
+namespace sherd {
+
+namespace detail {
+
+namespace {
+
+// A signal handler can only look in static memory. Regions that the table has no room for are still
+// without access rights, but not explained.
+constexpr size_t kMostRegions = 4096;
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::array<std::atomic<const ForbiddenRegion*>, kMostRegions> regions{};
+
+void put_in_table(const ForbiddenRegion* region) {
+  for (auto& entry : regions) {
+    const ForbiddenRegion* empty = nullptr;
+    if (entry.compare_exchange_strong(empty, region)) {
+      return;
+    }
+  }
+}
+
+void take_from_table(const ForbiddenRegion* region) {
+  for (auto& entry : regions) {
+    const ForbiddenRegion* held = region;
+    if (entry.compare_exchange_strong(held, nullptr)) {
+      return;
+    }
+  }
+}
+
+void on_fault(int signal_number, siginfo_t* info, void* /*context*/) {
+  for (const auto& entry : regions) {
+    const ForbiddenRegion* region = entry.load();
+    const std::string* message = region == nullptr ? nullptr : region->explain(info->si_addr);
+    if (message != nullptr) {
+      const auto written = write(STDERR_FILENO, message->data(), message->size());
+      static_cast<void>(written);
+      _exit(static_cast<int>(ExitCode::Usage));
+    }
+  }
+  signal(signal_number, SIG_DFL);  // any other fault: as without this handler
+  raise(signal_number);
+}
+
+}  // namespace
+
+std::string explain_use(const std::string& parameter, const std::string& unit) {
+  return "parameter '" + parameter + "' of unit '" + unit +
+         "' was used while it was sharded. Use it inside the unit's forward, in unit.run(…), or, "
+         "of the root, inside a call of the model's handle. to(), clone() and torch::save() cannot "
+         "be used on a sharded module.";
+}
+
+ForbiddenRegion::ForbiddenRegion(int64_t bytes)
+    : data_(mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
+      bytes_(bytes) {
+  if (data_ == MAP_FAILED) {
+    throw Error(ExitCode::OutOfMemory,
+                "out of memory: " + std::to_string(bytes) +
+                    " bytes of addresses for resharded parameters could not be reserved (" +
+                    std::strerror(errno) + "). Raise the limit on addresses (ulimit -v).");
+  }
+  put_in_table(this);
+}
+
+ForbiddenRegion::~ForbiddenRegion() {
+  take_from_table(this);
+  munmap(data_, static_cast<size_t>(bytes_));
+}
+
+void ForbiddenRegion::name_parameter(int64_t end_byte, const std::string& parameter,
+                                     const std::string& unit) {
+  names_.push_back({end_byte, "sherd: " + explain_use(parameter, unit) + "\n"});
+}
+
+const std::string* ForbiddenRegion::explain(const void* address) const {
+  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(data_);
+  if (offset < 0 || offset >= bytes_) {
+    return nullptr;
+  }
+  for (const Name& name : names_) {
+    if (offset < name.end_byte) {
+      return &name.message;
+    }
+  }
+  return names_.empty() ? nullptr : &names_.back().message;
+}
+
+}  // namespace detail
+
+void explain_access_to_sharded_parameters() {
+  struct sigaction action {};
+  action.sa_sigaction = detail::on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace sherd

@@ -1,0 +1,177 @@
+#include "sherd/memory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include "storage/profiler_range.h"
+#include "sherd/error.h"
+
+namespace sherd {
+
+namespace {
+
+using detail::ProfilerRange;
+
+constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
+
+const char* name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::MasterShard:
+      return "master shards";
+    case MemoryKind::TravellingShard:
+      return "travelling shards";
+    case MemoryKind::OptimizerState:
+      return "optimizer state";
+    case MemoryKind::GradientShard:
+      return "gradient shards";
+    case MemoryKind::UnshardedGradient:
+      return "unsharded gradients";
+    case MemoryKind::PostForwardShard:
+      return "shards kept after forward";
+    case MemoryKind::Gathered:
+      return "gathered parameters";
+    case MemoryKind::ReduceBuffer:
+      return "gradients to be reduced";
+    case MemoryKind::ReceiveBuffer:
+      return "gradients to be received";
+    case MemoryKind::OffloadSlot:
+      return "slots of what is offloaded";
+  }
+  return "";
+}
+
+[[noreturn]] void refused(std::int64_t bytes, MemoryKind kind, const std::string& why) {
+  throw Error(ExitCode::OutOfMemory, "out of memory: " + std::to_string(bytes) + " bytes of " +
+                                         name_of(kind) + " could not be allocated (" + why +
+                                         "). ShardedModule::planned_peak_bytes() says what "
+                                         "training needs; use more ranks or smaller units.");
+}
+
+// Anonymous mappings are zeroed and aligned to pages; a large one is aligned to huge pages by
+// mapping a little more.
+void* map_zeroed(std::int64_t bytes, MemoryKind kind) {
+  const bool huge = bytes >= kHugePageBytes;
+  const std::size_t size = static_cast<std::size_t>(bytes + (huge ? kHugePageBytes : 0));
+  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) {
+    refused(bytes, kind, std::strerror(errno));
+  }
+  if (!huge) {
+    return base;
+  }
+  auto start = reinterpret_cast<std::uintptr_t>(base);
+  const auto page = static_cast<std::uintptr_t>(kHugePageBytes);
+  const std::uintptr_t aligned = (start + page - 1) / page * page;
+  if (aligned > start) {
+    munmap(base, aligned - start);
+  }
+  const std::uintptr_t end = start + size;
+  const std::uintptr_t used_end = aligned + static_cast<std::uintptr_t>(bytes);
+  const std::uintptr_t tail = (used_end + 4095) / 4096 * 4096;
+  if (end > tail) {
+    munmap(reinterpret_cast<void*>(tail), end - tail);
+  }
+  madvise(reinterpret_cast<void*>(aligned), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  return reinterpret_cast<void*>(aligned);
+}
+
+struct Mapping {
+  void* data;
+  std::size_t bytes;
+};
+
+void unmap(void* context) {
+  const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(context));
+  munmap(mapping->data, mapping->bytes);
+}
+
+c10::DataPtr zeroed_on(c10::Device device, std::int64_t bytes, MemoryKind kind) {
+  const c10::DeviceGuard guard(device);  // allocators use the thread's current device
+  try {
+    c10::DataPtr data = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
+    at::for_blob(data.get(), {bytes})
+        .options(c10::TensorOptions().dtype(c10::kByte).device(device))
+        .target_device(device)
+        .make_tensor()
+        .zero_();
+    return data;
+  } catch (const c10::OutOfMemoryError& error) {
+    refused(bytes, kind, error.what_without_backtrace());
+  }
+}
+
+void forget(void* context) {
+  const std::unique_ptr<c10::DataPtr> held(static_cast<c10::DataPtr*>(context));
+}
+
+// On the meta device there is nothing to point at, but buffers are told apart by their addresses.
+c10::DataPtr on_meta(std::int64_t bytes, MemoryKind kind) {
+  const ProfilerRange range(name_of(kind));
+  const c10::Device meta(c10::kMeta);
+  auto* held =
+      new c10::DataPtr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<std::size_t>(bytes)));
+  return {held, held, &forget, meta};
+}
+
+}  // namespace
+
+void MemoryLedger::add(MemoryKind kind, std::int64_t bytes) noexcept {
+  bytes_[static_cast<std::size_t>(kind)] += bytes;
+  total_ += bytes;
+  peak_ = std::max(peak_, total_);
+  ++changes_;
+}
+
+std::int64_t MemoryLedger::sharded_state_bytes() const noexcept {
+  return bytes(MemoryKind::MasterShard) + bytes(MemoryKind::TravellingShard) +
+         bytes(MemoryKind::OptimizerState);
+}
+
+Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger> ledger,
+               c10::Device device)
+    : bytes_(bytes), kind_(kind), ledger_(std::move(ledger)) {
+  if (bytes == 0) {
+    return;
+  }
+  if (device.is_cpu()) {
+    auto* mapping = new Mapping{map_zeroed(bytes, kind), static_cast<std::size_t>(bytes)};
+    data_ = {mapping->data, mapping, &unmap, device};
+  } else if (device.is_meta()) {
+    data_ = on_meta(bytes, kind);
+  } else {
+    data_ = zeroed_on(device, bytes, kind);
+  }
+  ledger_->add(kind_, bytes_);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::move(other.data_)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      kind_(other.kind_),
+      ledger_(std::move(other.ledger_)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(kind_, other.kind_);
+    std::swap(ledger_, other.ledger_);
+  }
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (bytes_ > 0) {
+    ledger_->add(kind_, -bytes_);
+  }
+}
+
+}  // namespace sherd

@@ -1,0 +1,362 @@
+#include "storage/segment_home.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include "storage/movable_storage.h"
+#include "storage/own_work.h"
+#include "files/system_text.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// Of small homes pages, of others chunks, which are huge pages.
+std::int64_t rounded(std::int64_t bytes) {
+  const std::int64_t unit =
+      bytes < HomeChunk::kBytes ? OffloadFile::kAlignmentBytes : HomeChunk::kBytes;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+[[noreturn]] void refused(std::int64_t bytes, int error) {
+  throw Error(ExitCode::OutOfMemory,
+              "out of memory: " + std::to_string(bytes) +
+                  " bytes for values stored on a disk could not be mapped (" +
+                  files::errno_text(error) + ").");
+}
+
+// Addresses without memory and without rights, from a chunk's bound on.
+void* reserve(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes + HomeChunk::kBytes);
+  void* const base =
+      ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    refused(bytes, errno);
+  }
+  auto* const start = static_cast<char*>(base);
+  const auto past = reinterpret_cast<std::uintptr_t>(base) % HomeChunk::kBytes;
+  const std::size_t before = past == 0 ? 0 : static_cast<std::size_t>(HomeChunk::kBytes) - past;
+  const std::size_t after = static_cast<std::size_t>(HomeChunk::kBytes) - before;
+  if (before > 0) {
+    ::munmap(start, before);
+  }
+  if (after > 0) {
+    ::munmap(start + before + bytes, after);
+  }
+  return start + before;
+}
+
+void map_pages(const HomeChunk& chunk) {
+  const auto size = static_cast<std::size_t>(chunk.bytes);
+  if (::mprotect(chunk.data, size, PROT_READ | PROT_WRITE) != 0) {
+    refused(chunk.bytes, errno);
+  }
+  ::madvise(chunk.data, size, MADV_HUGEPAGE);
+}
+
+// New pages would be zeroed first, which takes a good part of the time that reading them takes.
+// False where the system cannot.
+bool move_pages(const HomeChunk& from, const HomeChunk& to) {
+  constexpr int kKeepsAddresses = 4;  // MREMAP_DONTUNMAP, of Linux 5.7; headers may not have it
+  const auto size = static_cast<std::size_t>(to.bytes);
+  return ::mremap(from.data, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | kKeepsAddresses,
+                  to.data) != MAP_FAILED;
+}
+
+}  // namespace
+
+OffloadStore::OffloadStore(const std::string& folder, c10::Device device,
+                           std::shared_ptr<MemoryLedger> ledger, bool is_behind_host)
+    : device_(device.is_meta() ? device : c10::Device(c10::kCPU)),
+      file_(device.is_meta() ? nullptr : std::make_unique<OffloadFile>(folder)),
+      ledger_(std::move(ledger)),
+      is_behind_host_(is_behind_host) {}
+
+// A device's ledger has what the device holds.
+void OffloadStore::count(std::int64_t bytes) {
+  if (!is_behind_host_) {
+    ledger_->add(MemoryKind::OffloadSlot, bytes);
+  }
+}
+
+std::int64_t OffloadStore::allocate(std::int64_t bytes) {
+  const std::int64_t begin = file_ ? file_->allocate(bytes) : 0;
+  allocated_bytes_ += bytes;
+  ledger_->add_offloaded(bytes);
+  return begin;
+}
+
+void OffloadStore::release(std::int64_t begin, std::int64_t bytes) {
+  if (file_) {
+    file_->release(begin, bytes);
+  }
+  allocated_bytes_ -= bytes;
+  ledger_->add_offloaded(-bytes);
+}
+
+// What has not been used for longest goes first. The last that has to go may leave its pages to
+// what they are for: then it is returned, in memory still, and nothing of it is needed.
+HomeChunk* OffloadStore::make_room(std::int64_t bytes) {
+  while (held_bytes_ + bytes > limit_bytes_) {
+    const auto found = std::find_if(in_memory_.begin(), in_memory_.end(),
+                                    [](const HomeChunk* chunk) { return chunk->uses == 0; });
+    if (found == in_memory_.end()) {
+      return nullptr;
+    }
+    HomeChunk& oldest = **found;
+    write_back(oldest);
+    settle(oldest);
+    if (oldest.bytes == bytes && held_bytes_ <= limit_bytes_) {
+      return &oldest;
+    }
+    forget(oldest);
+  }
+  return nullptr;
+}
+
+void OffloadStore::rest() {
+  const std::vector<HomeChunk*> held(in_memory_.begin(), in_memory_.end());
+  for (HomeChunk* chunk : held) {
+    write_back(*chunk);  // all of them, before the first is waited for
+  }
+  for (HomeChunk* chunk : held) {
+    if (chunk->uses == 0) {
+      leave(*chunk);
+    }
+  }
+}
+
+void OffloadStore::forget_failure() {
+  for (HomeChunk* chunk : std::vector<HomeChunk*>(in_memory_.begin(), in_memory_.end())) {
+    settle_quietly(*chunk);
+  }
+  has_failed_ = false;
+}
+
+// Of a chunk that lies in the file alone.
+void OffloadStore::give_memory(HomeChunk& chunk) {
+  HomeChunk* const leaving = make_room(chunk.bytes);
+  const bool has_pages = file_ && leaving != nullptr && move_pages(*leaving, chunk);
+  if (leaving != nullptr) {
+    forget(*leaving);
+  }
+  if (!file_) {
+    const std::int64_t counted_bytes = is_behind_host_ ? 0 : chunk.bytes;
+    chunk.on_meta = Buffer(counted_bytes, MemoryKind::OffloadSlot, ledger_, device_);
+  } else {
+    if (!has_pages) {
+      map_pages(chunk);
+    }
+    count(chunk.bytes);
+  }
+  held_bytes_ += chunk.bytes;
+  chunk.place = HomeChunk::Place::Memory;
+  in_memory_.push_back(&chunk);
+}
+
+void OffloadStore::fetch(HomeChunk& chunk) {
+  if (chunk.place != HomeChunk::Place::File) {
+    return;
+  }
+  give_memory(chunk);
+  if (!file_) {
+    return;
+  }
+  try {
+    chunk.transfer =
+        file_->transfers().start(Transfers::Direction::Read, chunk.data, chunk.bytes, chunk.offset);
+    chunk.place = HomeChunk::Place::OnTheWay;
+  } catch (...) {
+    forget(chunk);
+    throw;
+  }
+}
+
+// Waits for a transfer that is under way.
+void OffloadStore::settle(HomeChunk& chunk) {
+  using Place = HomeChunk::Place;
+  if (chunk.place != Place::OnTheWay && chunk.place != Place::WrittenBack) {
+    return;
+  }
+  const bool was_read = std::exchange(chunk.place, Place::Memory) == Place::OnTheWay;
+  try {
+    file_->transfers().wait(chunk.transfer);
+  } catch (...) {
+    has_failed_ = true;
+    if (was_read) {
+      forget(chunk);
+    } else {
+      chunk.differs = true;
+    }
+    throw;
+  }
+}
+
+// For values that are no longer needed: a failed transfer does not matter.
+void OffloadStore::settle_quietly(HomeChunk& chunk) {
+  try {
+    settle(chunk);
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+void OffloadStore::bring(HomeChunk& chunk) {
+  fetch(chunk);
+  settle(chunk);
+  in_memory_.splice(in_memory_.end(), in_memory_,
+                    std::find(in_memory_.begin(), in_memory_.end(), &chunk));
+}
+
+void OffloadStore::write_back(HomeChunk& chunk) {
+  if (!chunk.differs || chunk.uses > 0 || chunk.place != HomeChunk::Place::Memory || !file_) {
+    return;
+  }
+  chunk.transfer =
+      file_->transfers().start(Transfers::Direction::Write, chunk.data, chunk.bytes, chunk.offset);
+  chunk.place = HomeChunk::Place::WrittenBack;
+  chunk.differs = false;
+}
+
+void OffloadStore::leave(HomeChunk& chunk) {
+  write_back(chunk);
+  settle(chunk);
+  forget(chunk);
+}
+
+// Its memory goes, with what differs.
+void OffloadStore::forget(HomeChunk& chunk) {
+  if (file_) {
+    const auto size = static_cast<std::size_t>(chunk.bytes);
+    // Remaps the pages, so that a system that accounts for promised memory no longer counts them.
+    ::mmap(chunk.data, size, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+           0);
+    count(-chunk.bytes);
+  }
+  chunk.on_meta = Buffer();
+  held_bytes_ -= chunk.bytes;
+  in_memory_.remove(&chunk);
+  chunk.place = HomeChunk::Place::File;
+  chunk.differs = false;
+}
+
+class SegmentHome::Use {
+ public:
+  Use(SegmentHome& home, Span span) : home_(home), span_(span) {
+    for (std::size_t i = span_.first; i < span_.last; ++i) {
+      ++home_.chunks_[i].uses;
+    }
+  }
+  ~Use() {
+    for (std::size_t i = span_.first; i < span_.last; ++i) {
+      --home_.chunks_[i].uses;
+    }
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  SegmentHome& home_;
+  Span span_;
+};
+
+SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
+    : store_(std::move(store)), bytes_(rounded(bytes)), offset_(store_->allocate(bytes_)) {
+  const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
+  storage_ = movable_storage(bytes_, store_->device_);
+  try {
+    addresses_ = has_memory ? reserve(bytes_) : nullptr;
+  } catch (...) {
+    store_->release(offset_, bytes_);
+    throw;
+  }
+  point_at(*storage_, has_memory ? addresses_ : this);
+  for (std::int64_t begin = 0; begin < bytes_; begin += HomeChunk::kBytes) {
+    HomeChunk& chunk = chunks_.emplace_back();
+    chunk.data = has_memory ? static_cast<char*>(addresses_) + begin : nullptr;
+    chunk.bytes = std::min(HomeChunk::kBytes, bytes_ - begin);
+    chunk.offset = offset_ + begin;
+  }
+}
+
+SegmentHome::~SegmentHome() {
+  for (HomeChunk& chunk : chunks_) {
+    store_->settle_quietly(chunk);
+    if (chunk.place != HomeChunk::Place::File) {
+      store_->forget(chunk);
+    }
+  }
+  store_->release(offset_, bytes_);
+  point_at(*storage_, nullptr);
+  if (addresses_ != nullptr) {
+    ::munmap(addresses_, static_cast<std::size_t>(bytes_));
+  }
+}
+
+at::Tensor SegmentHome::view(std::int64_t offset, std::int64_t numel, c10::ScalarType dtype) const {
+  const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
+  return view_of(storage_, offset / element, {numel}, dtype);
+}
+
+SegmentHome::Span SegmentHome::chunks_of(const at::Tensor& view) const {
+  const auto element = static_cast<std::int64_t>(view.element_size());
+  const std::int64_t begin = view.storage_offset() * element;
+  const std::int64_t end = begin + view.numel() * element;
+  return {static_cast<std::size_t>(begin / HomeChunk::kBytes),
+          static_cast<std::size_t>((end + HomeChunk::kBytes - 1) / HomeChunk::kBytes)};
+}
+
+void SegmentHome::fetch(const at::Tensor& view) {
+  const Span span = chunks_of(view);
+  const Use stays(*this, span);  // while room is made for the next
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->fetch(chunks_[i]);
+  }
+}
+
+std::shared_ptr<void> SegmentHome::use(const at::Tensor& view, bool writes) {
+  const Span span = chunks_of(view);
+  auto stays = std::make_shared<Use>(*this, span);
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->fetch(chunks_[i]);
+  }
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->bring(chunks_[i]);
+    chunks_[i].differs = chunks_[i].differs || writes;
+  }
+  return stays;
+}
+
+std::shared_ptr<void> SegmentHome::use_anew() {
+  auto stays = std::make_shared<Use>(*this, Span{0, chunks_.size()});
+  for (HomeChunk& chunk : chunks_) {
+    store_->settle(chunk);
+    if (chunk.place == HomeChunk::Place::File) {
+      store_->give_memory(chunk);
+    }
+    store_->bring(chunk);
+    chunk.differs = true;
+  }
+  return stays;
+}
+
+void SegmentHome::discard() {
+  for (HomeChunk& chunk : chunks_) {
+    store_->settle(chunk);
+    if (chunk.place != HomeChunk::Place::File && chunk.uses == 0) {
+      store_->forget(chunk);
+    }
+  }
+}
+
+void SegmentHome::write_back(const at::Tensor& view) {
+  const Span span = chunks_of(view);
+  for (std::size_t i = span.first; i < span.last; ++i) {
+    store_->write_back(chunks_[i]);
+  }
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,96 @@
+#include "unit/compare_ranks.h"
+
+#include <algorithm>
+
+#include <c10/util/Exception.h>
+
+#include "unit/model.h"
+#include "sherd/error.h"
+#include "rendezvous/agree.h"
+
+namespace sherd::detail {
+
+namespace {
+
+std::string dtype_name(const std::optional<c10::ScalarType>& dtype) {
+  return dtype ? c10::toString(*dtype) : "own";
+}
+
+std::string describe(const Precision& precision) {
+  return c10::str(
+      "param_dtype ", dtype_name(precision.param_dtype), ", master ", name_of(precision.master),
+      ", reduce_dtype ", c10::toString(precision.reduce_dtype), ", buffer_dtype ",
+      dtype_name(precision.buffer_dtype), ", output_dtype ", dtype_name(precision.output_dtype),
+      ", cast_forward_inputs ", precision.cast_forward_inputs, ", full_precision_in_eval ",
+      precision.full_precision_in_eval);
+}
+
+const char* place_of(const std::string& folder, bool on_host = false) {
+  return !folder.empty() ? "to a disk" : on_host ? "to the host" : "none";
+}
+
+// One line for each field, so that messages can quote the first that differs.
+std::string describe(const Model& model) {
+  const ShardOptions& options = model.options;
+  std::string text = c10::str(
+      "strategy ", name_of(options.strategy), "\nmesh of ", model.mesh.replicate_size(), " x ",
+      model.mesh.shard_size(), " ranks\nprefetch_depth ", options.prefetch_depth,
+      "\nbackward_prefetch ", options.backward_prefetch == BackwardPrefetch::Pre ? "Pre" : "Post",
+      "\nreshard_after_forward_size ", options.reshard_after_forward_size, "\ndebug ",
+      options.debug, "\noffload of the optimizer ",
+      place_of(options.offload.optimizer_folder, options.offload.optimizer_on_host),
+      "\noffload of gradients ",
+      place_of(options.offload.gradient_folder, options.offload.gradients_on_host),
+      "\noffload of parameters ",
+      place_of(options.offload.parameter_folder, options.offload.parameters_on_host),
+      "\noffload of activations ", place_of("", options.offload.activations_on_host), "\n");
+  for (const std::string& name : options.forward_order) {
+    text += "forward_order '" + name + "'\n";
+  }
+  for (const auto& unit : model.units) {
+    text += c10::str("unit '", unit->name(), "': reshard_after_forward ",
+                     unit->settings().reshard_after_forward, ", checkpoint_activations ",
+                     unit->settings().checkpoint_activations, ", ",
+                     describe(unit->settings().precision), "\n");
+    for (const UnitParameter& parameter : unit->parameters()) {
+      const SegmentLayout& layout = unit->segments()[parameter.segment]->layout();
+      text += c10::str("parameter '", parameter.name, "' of unit '", unit->name(), "': shape ",
+                       parameter.tensor.sizes(), ", ", c10::toString(layout.dtype),
+                       parameter.trainable ? "" : ", frozen", "\n");
+    }
+  }
+  for (const ModelBuffer& buffer : model.buffers) {
+    text += c10::str("buffer '", buffer.name, "': shape ", buffer.tensor.sizes(), ", ",
+                     c10::toString(buffer.tensor.scalar_type()), "\n");
+  }
+  return text;
+}
+
+std::string line_at(const std::string& text, std::string::const_iterator place) {
+  const auto offset = static_cast<size_t>(place - text.begin());
+  const size_t begin = offset == 0 ? 0 : text.rfind('\n', offset - 1) + 1;
+  return begin >= text.size() ? "nothing more" : text.substr(begin, text.find('\n', begin) - begin);
+}
+
+}  // namespace
+
+void build_and_compare(Model& model, const std::function<void()>& build) {
+  const std::vector<std::string> all =
+      agree(model.mesh.world(), "the model cannot be sharded", [&] {
+        build();
+        return describe(model);
+      });
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) {
+      continue;
+    }
+    const auto [first, other] =
+        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
+    throw Error(ExitCode::RanksDisagree,
+                "[fully_shard] ranks disagree. Rank 0 has " + line_at(all[0], first) + "; rank " +
+                    std::to_string(rank) + " has " + line_at(all[rank], other) +
+                    ". Start all ranks with the same model and options.");
+  }
+}
+
+}  // namespace sherd::detail

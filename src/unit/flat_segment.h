@@ -1,0 +1,204 @@
+#pragma once
+// One flat segment of a unit: its memory on this rank, and the module's parameters as views of
+// where it is gathered.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/Stream.h>
+
+#include "storage/forbidden_region.h"
+#include "storage/gather_arena.h"
+#include "storage/host_home.h"
+#include "storage/host_piece.h"
+#include "storage/offload_stores.h"
+#include "unit/segment_gradients.h"
+#include "unit/shard_values.h"
+#include "sherd/options.h"
+
+namespace sherd::detail {
+
+/// [Note: Kinds of bytes of a segment]
+/// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator, or in a
+///   home of the segment's (Offload::parameter_folder), or on the host of the device
+///   (Offload::parameters_on_host): there it is copied into its place of the gathered segment's
+///   slot, which is gathered from that;
+/// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
+///   itself where that is fp32, or bf16 alone; or, of masters that are split, the *low shard*
+///   [shard_numel] int16, which is what the travelling shard in bf16 leaves of them;
+/// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
+///   parameters view through one storage whose address is changed on unshard and reshard;
+/// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
+///   set;
+/// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
+class FlatSegment {
+ public:
+  FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes, Master master);
+  ~FlatSegment();
+  FlatSegment(const FlatSegment&) = delete;
+  FlatSegment& operator=(const FlatSegment&) = delete;
+
+  /// Before spec() is asked: the travelling shard rests there.
+  void rest_parameters_in(const std::shared_ptr<OffloadStore>& store);
+  /// The same on the host; `disk`: as HostHome's.
+  void rest_parameters_on(const std::shared_ptr<HostStore>& host,
+                          const std::shared_ptr<OffloadStore>& disk);
+  /// Takes its travelling shard from the communicator, unless it rests, and allocates the master
+  /// where it is another; what rests, where `offload` says. Throws Error(Usage) where the
+  /// communicator keeps the travelling shard elsewhere.
+  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+              const std::shared_ptr<MemoryLedger>& ledger,
+              const std::shared_ptr<SpareShards>& spare_shards, const OffloadStores& offload);
+  /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
+  /// whether it leaves a piece there.
+  [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
+  [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;
+  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size,
+                                              bool is_kept) const;
+  [[nodiscard]] SegmentSpec full_precision_spec(const std::string& unit) const;
+
+  /// A view of the parameter at `place`, whose address follows the segment; in fp32 while it is
+  /// gathered in full precision.
+  [[nodiscard]] at::Tensor parameter_view(size_t place) const;
+  /// Tells what an access at the parameter's place means while it is resharded. In order of places.
+  void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
+  /// Where the parameter lies now: with the gathered segment, or, while that is resharded, in a
+  /// storage that throws name_parameter()'s message when it is asked for its address.
+  [[nodiscard]] c10::Storage storage_of(size_t place) const;
+
+  /// Those that parameters view.
+  template <class Visit>
+  void for_each_storage(const Visit& visit) const {
+    visit(storage_.get());
+    visit(wide_storage_.get());
+  }
+
+  [[nodiscard]] bool is_gathered() const { return gathered_ != nullptr; }
+  /// Starts to gather: parameters point there from now on, and may be used after wait_gather().
+  void gather(GatherArena& arena, bool full_precision);
+  void wait_gather();
+  /// Frees it: parameters point at memory without access rights.
+  void release(GatherArena& arena);
+  /// Where gathering moves nothing, the gathered segment is the ranks' own shards: releases it and
+  /// points parameters at a copy, which may be written to.
+  void copy_aside();
+  /// Whether it is, or would be, gathered in fp32 for evaluation.
+  [[nodiscard]] bool has_full_precision() const {
+    return communicators_.full_precision != nullptr && has_separate_master();
+  }
+  [[nodiscard]] bool in_full_precision() const { return in_full_precision_; }
+
+  /// Copies this rank's part of the gathered segment, for later gathers in the smaller group.
+  void keep_post_forward_shard();
+  /// Parameters are about to change.
+  void forget_post_forward_shard() { has_post_forward_shard_ = false; }
+
+  /// fp32 [shard_numel]; undefined of a frozen segment and where masters are no fp32 tensor.
+  [[nodiscard]] const at::Tensor& master() const { return master_; }
+  /// The travelling shard as a tensor [shard_numel]; only within a use of parameter_home(), where
+  /// there is one; a tensor of the host where it rests there.
+  [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
+  /// Brings the travelling shard into memory, where it rests elsewhere, until what is returned
+  /// goes.
+  [[nodiscard]] std::shared_ptr<void> use_travelling(bool writes) const;
+  /// int16 [shard_numel] of split masters, else undefined.
+  [[nodiscard]] const at::Tensor& low() const { return low_; }
+  /// What master() or low() rests in on a disk; null where it does not.
+  [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
+  /// What master() or low(), a tensor of the host then, rests in there; null where it does not.
+  [[nodiscard]] HostHome* master_on_host() const { return master_on_host_.get(); }
+  /// The same of travelling().
+  [[nodiscard]] HostHome* parameters_on_host() const {
+    return parameters_on_host_ == nullptr ? nullptr : &parameters_on_host_->home();
+  }
+  /// What travelling() rests in on a disk; null where it does not.
+  [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
+  /// Whether some of values() rests on a disk.
+  [[nodiscard]] bool has_values_on_disk() const;
+  /// What holds the values: the master, or the travelling shard where there is no other.
+  [[nodiscard]] ShardValues values() const;
+  /// Whether there is an fp32 shard that is rounded into the travelling shard.
+  [[nodiscard]] bool has_separate_master() const;
+  /// Whether masters lie in two halves.
+  [[nodiscard]] bool has_split_master() const { return master_format() == Master::Split; }
+  /// Float32 for all that does not travel in bf16.
+  [[nodiscard]] Master master_format() const;
+  /// Waits until no rank reads master or travelling shard.
+  void begin_update();
+  /// Both have been written, by the current stream: on a device perhaps one of the optimizer's,
+  /// beside what computes.
+  void publish();
+  /// The current stream goes on when an update that goes on beside it has written both and read the
+  /// gradient. Gathers wait for themselves.
+  void await_update() const;
+  /// The shards are given to callers, who may use them at any time: updates are to be awaited.
+  void expose() { is_exposed_ = true; }
+  [[nodiscard]] bool is_exposed() const {
+    return is_exposed_ || (gradients_ != nullptr && gradients_->is_exposed());
+  }
+  /// Rounds the master into the travelling shard where it is one of its own.
+  void write_travelling_from_master();
+
+  /// Null where frozen.
+  [[nodiscard]] SegmentGradients* gradients() const { return gradients_.get(); }
+  [[nodiscard]] bool has_gradient() const { return gradients_ != nullptr && gradients_->has_sum(); }
+  /// [shard_numel] in the layout's reduce_dtype, where has_gradient().
+  [[nodiscard]] const at::Tensor& gradient() const { return gradients_->shard(); }
+
+  [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
+
+ private:
+  void point_parameters_at(void* gathered);
+  [[nodiscard]] GatherEvents events_before_gather(const GatherArena& arena) const;
+  void give_back_slot(GatherArena& arena);
+  /// Of the travelling shard, where it rests: a gather reads it, or is it.
+  [[nodiscard]] bool gathers_from_home() const {
+    return parameter_home_ != nullptr && gathered_by_ == communicators_.shards;
+  }
+  [[nodiscard]] bool gathers_from_host() const {
+    return parameters_on_host_ != nullptr && gathered_by_ == communicators_.shards;
+  }
+  [[nodiscard]] at::Tensor view_travelling() const;
+  [[nodiscard]] ShardValues::UseView use_of_travelling() const;
+  [[nodiscard]] ShardValues::UseView use_of_master() const;
+  void fetch_piece(const GatherArena& arena);
+  [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
+                                           const std::shared_ptr<MemoryLedger>& ledger,
+                                           const OffloadStores& offload);
+
+  SegmentLayout layout_;
+  std::vector<std::vector<int64_t>> shapes_;
+  Master master_format_;
+  SegmentCommunicators communicators_;
+  Communicator::Segment id_ = 0;
+  ForbiddenRegion forbidden_;
+  c10::intrusive_ptr<c10::StorageImpl> storage_;
+  c10::intrusive_ptr<c10::StorageImpl> wide_storage_;                     ///< for fp32 views of it
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> forbidden_storages_;  ///< by place
+  std::unique_ptr<SegmentGradients> gradients_;
+  Communicator* gathered_by_ = nullptr;
+  void* gathered_ = nullptr;
+  void* slot_ = nullptr;  ///< the arena's slot it is gathered in, if any
+  at::Tensor aside_;      ///< the copy that parameters lie in, after copy_aside()
+  bool in_full_precision_ = false;
+  bool has_post_forward_shard_ = false;
+  Buffer master_buffer_;
+  std::unique_ptr<SegmentHome> master_home_;
+  std::unique_ptr<HostHome> master_on_host_;
+  std::unique_ptr<SegmentHome> parameter_home_;
+  std::unique_ptr<HostPiece> parameters_on_host_;
+  std::shared_ptr<void> gathered_use_;  ///< of parameter_home_, while it is read
+  std::optional<c10::Event> written_;   ///< comes when the shards have been
+  at::Tensor travelling_;
+  at::Tensor master_;
+  at::Tensor low_;
+  std::optional<c10::Stream> written_on_;  ///< with written_
+  bool is_exposed_ = false;
+};
+
+}  // namespace sherd::detail

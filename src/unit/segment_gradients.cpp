@@ -1,0 +1,356 @@
+#include "unit/segment_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include "storage/movable_storage.h"
+#include "kernels/shard_math.h"
+
+namespace sherd::detail {
+
+Buffer SpareShards::take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
+                         c10::Device device) {
+  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
+                                  [&](const Buffer& buffer) { return buffer.bytes() == bytes; });
+  if (found == buffers_.end()) {
+    return {bytes, MemoryKind::GradientShard, ledger, device};
+  }
+  Buffer taken = std::move(*found);
+  buffers_.erase(found);
+  return taken;
+}
+
+SegmentGradients::SegmentGradients(const SegmentLayout& layout,
+                                   const std::vector<std::vector<int64_t>>& shapes)
+    : layout_(layout), written_(layout.places.size(), false), used_(layout.places.size(), false) {
+  storage_ = movable_storage(layout.bytes(), layout.device);
+  for (size_t i = 0; i < layout.places.size(); ++i) {
+    views_.push_back(view_of(storage_, layout.places[i].offset, shapes[i], layout.dtype));
+  }
+}
+
+SegmentGradients::~SegmentGradients() {
+  point_at(*storage_, nullptr);  // views may outlive the model
+}
+
+void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+                              const std::shared_ptr<MemoryLedger>& ledger,
+                              const std::shared_ptr<SpareShards>& spare_shards,
+                              const OffloadStores& offload) {
+  communicators_ = communicators;
+  id_ = id;
+  ledger_ = ledger;
+  spare_shards_ = spare_shards;
+  if (offload.gradient_slots != nullptr) {
+    on_host_ = std::make_unique<PieceInSlot>(offload.on_host, offload.gradient_slots,
+                                             layout_.shard_numel, layout_.reduce_dtype,
+                                             MemoryKind::GradientShard, offload.gradients);
+  } else if (offload.gradients != nullptr) {
+    const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
+    home_ = std::make_unique<SegmentHome>(offload.gradients, layout_.shard_numel * element);
+    shard_ = home_->view(0, layout_.shard_numel, layout_.reduce_dtype);
+  }
+}
+
+void SegmentGradients::allocate_shard() {
+  const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
+  shard_buffer_ = spare_shards_->take(layout_.shard_numel * element, ledger_, layout_.device);
+  shard_ =
+      flat_tensor(shard_buffer_.data(), layout_.shard_numel, layout_.reduce_dtype, layout_.device);
+}
+
+std::shared_ptr<void> SegmentGradients::use() const {
+  return home_ != nullptr      ? home_->use(shard_, /*writes=*/false)
+         : on_host_ != nullptr ? on_host_->use()
+                               : nullptr;
+}
+
+// What is written back may fail, so that no destructor does it.
+template <class Work>
+void SegmentGradients::change(const Work& work) {
+  squares_change();
+  const auto in_use = home_ != nullptr ? home_->use(shard_, /*writes=*/true) : nullptr;
+  const bool was_on_host = on_host() != nullptr;
+  if (was_on_host) {
+    on_host_->hold();
+  }
+  work();
+  if (was_on_host) {
+    on_host_->rest();
+  }
+}
+
+void SegmentGradients::fetch_shard() {
+  if (home_ != nullptr) {
+    home_->fetch(shard_);
+  } else if (on_host_ != nullptr) {
+    on_host_->fetch();
+  }
+}
+
+// In memory until rest(), to be added to, or to be written where there is no sum yet.
+void SegmentGradients::hold_shard() {
+  if (!has_sum_) {
+    hold_shard_anew();
+  } else if (home_ != nullptr && held_ == nullptr) {
+    held_ = home_->use(shard_, /*writes=*/true);
+  } else if (on_host_ != nullptr) {
+    on_host_->hold();
+  }
+}
+
+void SegmentGradients::hold_shard_anew() {
+  if (home_ != nullptr && held_ == nullptr) {
+    held_ = home_->use_anew();
+  } else if (on_host_ != nullptr) {
+    on_host_->hold_anew();
+  }
+}
+
+void SegmentGradients::rest() {
+  if (held_ != nullptr) {
+    held_.reset();
+    home_->write_back(shard_);
+  }
+  if (on_host_ != nullptr && on_host_->is_held()) {
+    if (!layout_.device.is_meta()) {
+      squares_on_device_ = shard_math::sum_of_squares_on_device(shard());
+    }
+    on_host_->rest();
+  }
+}
+
+void SegmentGradients::squares_change() {
+  squares_ = kUnknown;
+  squares_on_device_.reset();
+}
+
+Communicator::Reduction SegmentGradients::target(float scale) {
+  if (on_host_ == nullptr && !shard_.defined()) {
+    allocate_shard();
+  }
+  if (!is_replicated()) {
+    return {.shard = shard().mutable_data_ptr(),
+            .accumulate = has_sum_,
+            .scale = scale,
+            .squares = &squares_,
+            .dtype = layout_.reduce_dtype};
+  }
+  if (partial_reduce_output_ == nullptr) {
+    partial_reduce_output_ = communicators_.replicas->acquire_reduce_buffer(id_, {});
+  }
+  return {.shard = partial_reduce_output_,
+          .accumulate = has_partial_reduce_output_,
+          .scale = scale,
+          .dtype = layout_.reduce_dtype};
+}
+
+void SegmentGradients::bind() {
+  if (!is_replicated()) {
+    if (has_sum_) {
+      fetch_shard();  // while the unit's backward is computed
+    } else if (layout_.world_size == 1) {
+      hold_shard();  // operators may write into it
+    }
+  }
+  reduce_buffer_ = communicators_.shards->acquire_reduce_buffer(id_, target(1.0F));
+  point_at(*storage_, reduce_buffer_);
+}
+
+void SegmentGradients::unbind() {
+  reduce_buffer_ = nullptr;
+  point_at(*storage_, nullptr);
+  for (size_t place = 0; place < written_.size(); ++place) {
+    used_[place] = used_[place] || written_[place];
+    written_[place] = false;
+  }
+}
+
+void SegmentGradients::zero_unwritten() {
+  at::Tensor whole = flat_tensor(reduce_buffer_, layout_.numel(), layout_.dtype, layout_.device);
+  int64_t done = 0;
+  const auto zero_until = [&](int64_t end) {
+    if (end > done) {
+      whole.narrow(0, done, end - done).zero_();
+    }
+  };
+  for (size_t i = 0; i < layout_.places.size(); ++i) {
+    if (written_[i]) {
+      zero_until(layout_.places[i].offset);
+      done = layout_.places[i].offset + layout_.places[i].numel;
+    }
+  }
+  zero_until(layout_.numel());
+}
+
+void SegmentGradients::accumulate_unsharded() {
+  if (on_host_ != nullptr) {
+    on_host_->drop();  // the last micro-batch adds to it
+  }
+  zero_unwritten();
+  if (!unsharded_sum_.defined()) {
+    const int64_t bytes = layout_.numel() * static_cast<int64_t>(sizeof(float));
+    unsharded_buffer_ = Buffer(bytes, MemoryKind::UnshardedGradient, ledger_, layout_.device);
+    unsharded_sum_ =
+        flat_tensor(unsharded_buffer_.data(), layout_.numel(), c10::kFloat, layout_.device);
+  }
+  const at::Tensor added =
+      flat_tensor(reduce_buffer_, layout_.numel(), layout_.dtype, layout_.device);
+  shard_math::sum_in_rank_order(unsharded_sum_, has_unsharded_sum_, 1.0F, {added});
+  has_unsharded_sum_ = true;
+  communicators_.shards->release_reduce_buffer(id_);
+  if (partial_reduce_output_ != nullptr && !has_partial_reduce_output_) {
+    communicators_.replicas->release_reduce_buffer(id_);  // taken again by the next reduction
+    partial_reduce_output_ = nullptr;
+  }
+  unbind();
+}
+
+void SegmentGradients::free_unsharded_sum() {
+  if (!has_unsharded_sum_) {
+    unsharded_sum_.reset();
+    unsharded_buffer_ = {};
+  }
+}
+
+void SegmentGradients::reduce(float scale) {
+  if (has_unsharded_sum_ && bound()) {
+    accumulate_unsharded();
+  }
+  if (!is_replicated()) {
+    hold_shard();
+  }
+  Communicator::Reduction reduction = target(scale);
+  if (std::exchange(has_unsharded_sum_, false)) {
+    reduction.source = unsharded_sum_.const_data_ptr<float>();
+  } else {
+    zero_unwritten();
+  }
+  squares_change();
+  communicators_.shards->reduce(id_, reduction);
+  (is_replicated() ? has_partial_reduce_output_ : has_sum_) = true;
+  awaits_hook_ = true;
+  unbind();
+}
+
+at::Tensor SegmentGradients::reduced_part() {
+  Communicator& replicas = *communicators_.replicas;
+  return flat_tensor(replicas.travelling_shard(id_), layout_.shard_numel / replicas.world_size(),
+                     layout_.reduce_dtype, layout_.device);
+}
+
+void SegmentGradients::start_all_reduce() {
+  Communicator& replicas = *communicators_.replicas;
+  replicas.begin_update(id_);
+  const at::Tensor part = reduced_part();
+  const bool first = !std::exchange(sum_started_, true);
+  if (first && has_sum_) {
+    // Callers may have changed the shard, which is what is added to.
+    const auto in_use = use();
+    part.copy_(shard().narrow(0, replicas.rank() * part.numel(), part.numel()));
+  }
+  replicas.reduce(id_, {.shard = part.mutable_data_ptr(),
+                        .accumulate = has_sum_ || !first,
+                        .dtype = layout_.reduce_dtype});
+  partial_reduce_output_ = nullptr;
+  has_partial_reduce_output_ = false;
+}
+
+void SegmentGradients::gather_sum() {
+  Communicator& replicas = *communicators_.replicas;
+  replicas.publish(id_);
+  hold_shard_anew();
+  squares_change();
+  void* slot = replicas.gathers_in_place() ? nullptr : shard().mutable_data_ptr();
+  summed_ = replicas.gather(id_, slot, {});
+}
+
+void SegmentGradients::wait_sum() {
+  communicators_.replicas->wait_gather(id_);
+  if (summed_ != shard().data_ptr()) {
+    // Gathered in place it lies in memory that the replicas share; the shard is this rank's own.
+    shard().copy_(flat_tensor(summed_, layout_.shard_numel, layout_.reduce_dtype, layout_.device));
+  }
+  communicators_.replicas->release(id_);
+  has_sum_ = true;
+  sum_started_ = false;
+}
+
+void SegmentGradients::run_all_reduce_hook() {
+  if (std::exchange(awaits_hook_, false) && all_reduce_hook_) {
+    change([&] { all_reduce_hook_(shard()); });
+  }
+}
+
+void SegmentGradients::set_known(const Known& known) {
+  has_unsharded_sum_ = known.has_unsharded_sum;
+  has_sum_ = known.has_sum;
+  used_ = known.used;
+  squares_ = kUnknown;
+}
+
+at::Tensor SegmentGradients::sum_of_squares() const {
+  if (!std::isnan(squares_) && !exposed_) {
+    return at::scalar_tensor(squares_, at::kDouble);
+  }
+  if (squares_on_device_.defined()) {
+    return squares_on_device_;
+  }
+  const auto in_use = use();
+  return shard_math::sum_of_squares_on_device(shard());
+}
+
+void SegmentGradients::scale(float factor) {
+  if (has_sum_) {
+    change([&] { shard_math::scale_in_place(shard(), factor); });
+  }
+}
+
+void SegmentGradients::scale(const at::Tensor& factor) {
+  if (has_sum_) {
+    change([&] { shard_math::scale_in_place(shard(), factor); });
+  }
+}
+
+void SegmentGradients::forget() {
+  has_unsharded_sum_ = false;
+  has_partial_reduce_output_ = false;
+  has_sum_ = false;
+  awaits_hook_ = false;
+  used_.assign(used_.size(), false);
+}
+
+void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
+  change([&] { shard().narrow(0, start, numel).zero_(); });
+  used_[place] = false;
+}
+
+void SegmentGradients::release_shard() {
+  forget();
+  if (home_ != nullptr) {
+    held_.reset();
+    home_->discard();
+    return;
+  }
+  if (on_host_ != nullptr) {
+    return on_host_->drop();
+  }
+  shard_.reset();
+  spare_shards_->give(std::move(shard_buffer_));
+}
+
+void SegmentGradients::abandon() {
+  unbind();
+  partial_reduce_output_ = nullptr;
+  sum_started_ = false;
+  held_.reset();
+  if (on_host_ != nullptr) {
+    on_host_->drop();
+  }
+  forget();
+}
+
+}  // namespace sherd::detail

@@ -1,0 +1,181 @@
+#pragma once
+// The gradients of one flat segment, from where they are born to the sum that the optimizer reads.
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include "storage/offload_stores.h"
+#include "unit/segment_communicators.h"
+#include "unit/shard_layout.h"
+
+namespace sherd::detail {
+
+/// Gradient shards that are given back in backward, for the next unit of the same size.
+class SpareShards {
+ public:
+  [[nodiscard]] Buffer take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
+                            c10::Device device);
+  void give(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
+
+ private:
+  std::vector<Buffer> buffers_;
+};
+
+/// [Note: The way of a gradient]
+/// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where
+///   operators and hooks write during backward, through views of one movable storage;
+/// - the *unsharded sum* [world × shard_numel] fp32: only if micro-batches accumulate without
+///   communication, from the first of them until the reduction of the last one has ended;
+/// - the *partial reduce output* [shard_numel] in reduce_dtype, the sum over the shard group: only
+///   if there are replicas, as input of their all-reduce, which sums [shard_numel / replicas] on
+///   each rank and gathers these parts;
+/// - the *gradient shard* [shard_numel] in reduce_dtype, the sum over all ranks and micro-batches,
+///   allocated with the first gradient; or a home of its own (Offload::gradient_folder), which is
+///   in memory while it is added to and while something reads it; or a piece on the host of the
+///   device (Offload::gradients_on_host), which is in a slot of the device then.
+class SegmentGradients {
+ public:
+  SegmentGradients(const SegmentLayout& layout, const std::vector<std::vector<int64_t>>& shapes);
+  ~SegmentGradients();
+  SegmentGradients(const SegmentGradients&) = delete;
+  SegmentGradients& operator=(const SegmentGradients&) = delete;
+
+  /// `offload`: where the gradient shard rests, if not in memory.
+  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+              const std::shared_ptr<MemoryLedger>& ledger,
+              const std::shared_ptr<SpareShards>& spare_shards, const OffloadStores& offload);
+
+  // During backward, in the reduce buffer.
+  [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
+  void bind();
+  [[nodiscard]] at::Tensor view(size_t place) const { return views_[place]; }
+  [[nodiscard]] bool written(size_t place) const { return written_[place]; }
+  void mark_written(size_t place) { written_[place] = true; }
+  /// Whether this rank has written a gradient since forget(); or, once the ranks have agreed, any.
+  [[nodiscard]] bool used(size_t place) const { return used_[place]; }
+  void set_used(size_t place, bool used) { used_[place] = used; }
+
+  /// Fills with zeros what was not written and starts the reduction over the shard group, together
+  /// with what accumulate_unsharded() left.
+  void reduce(float scale);
+  /// Adds to the unsharded sum instead, without communication.
+  void accumulate_unsharded();
+  [[nodiscard]] bool has_unsharded_sum() const { return has_unsharded_sum_; }
+  /// Frees the memory of the unsharded sum, if the reduction that read it has ended.
+  void free_unsharded_sum();
+
+  // Over the replicas, where there are any. start_all_reduce() after the reduction has ended; again
+  // where a unit is reduced again in the same backward (recomputed for each of several forwards).
+  [[nodiscard]] bool awaits_all_reduce() const { return has_partial_reduce_output_; }
+  void start_all_reduce();
+  void gather_sum();
+  void wait_sum();
+
+  /// See ShardedModule::set_all_reduce_hook().
+  void set_all_reduce_hook(std::function<void(const at::Tensor&)> hook) {
+    all_reduce_hook_ = std::move(hook);
+  }
+  /// Calls it with the shard, where that has been reduced since.
+  void run_all_reduce_hook();
+  [[nodiscard]] bool has_all_reduce_hook() const { return static_cast<bool>(all_reduce_hook_); }
+
+  /// What the host knows of them between two micro-batches.
+  struct Known {
+    bool has_unsharded_sum = false;
+    bool has_sum = false;
+    std::vector<bool> used = {};  ///< by place
+  };
+  [[nodiscard]] Known known() const { return {has_unsharded_sum_, has_sum_, used_}; }
+  void set_known(const Known& known);
+
+  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use,
+  /// where it rests elsewhere, but for a tensor of the host (on_host()).
+  [[nodiscard]] const at::Tensor& shard() const {
+    return on_host_ == nullptr ? shard_ : on_host_->tensor();
+  }
+  /// What the shard rests in on a disk; null where it does not.
+  [[nodiscard]] SegmentHome* home() const { return home_.get(); }
+  /// Whether it lies on the host now.
+  [[nodiscard]] HostHome* on_host() const {
+    return on_host_ != nullptr && !on_host_->is_held() ? &on_host_->home() : nullptr;
+  }
+  /// Whether it rests anywhere, so that callers are shown a copy.
+  [[nodiscard]] bool rests() const { return home_ != nullptr || on_host_ != nullptr; }
+  /// Brings the shard to where it is read, if it rests elsewhere, until what is returned goes.
+  [[nodiscard]] std::shared_ptr<void> use() const;
+  /// The reduction that was started has ended: the shard may rest.
+  void rest();
+  [[nodiscard]] bool has_sum() const { return has_sum_; }
+  /// Of the shard, double [] on its device or the host's, not waited for. It was taken while
+  /// gradients were added up, where the communicator could; else the shard is read.
+  [[nodiscard]] at::Tensor sum_of_squares() const;
+  /// The shard is given to callers, who may change it at any time.
+  void expose() { exposed_ = true; }
+  [[nodiscard]] bool is_exposed() const { return exposed_; }
+  /// Multiplies the sum, and what further gradients are added to.
+  void scale(float factor);
+  /// The same by fp32 [] on the shard's device.
+  void scale(const at::Tensor& factor);
+  /// The next backward writes instead of adding.
+  void forget();
+  /// The same for one parameter: its part of the sum becomes zero, as if it had not been used.
+  void forget(size_t place, int64_t start, int64_t numel);
+  /// Gives the gradient shard to the next unit: its sum has been used.
+  void release_shard();
+  /// Forgets what a backward that failed has written, and the sums, which may hold some of it.
+  void abandon();
+
+ private:
+  /// Brings it there for `work`, which changes it, and lets it rest again.
+  template <class Work>
+  void change(const Work& work);
+  static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+  [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
+  void allocate_shard();
+  void fetch_shard();
+  void hold_shard();
+  void hold_shard_anew();
+  void squares_change();
+  [[nodiscard]] Communicator::Reduction target(float scale);
+  [[nodiscard]] at::Tensor reduced_part();
+  void zero_unwritten();
+  void unbind();
+
+  const SegmentLayout& layout_;
+  SegmentCommunicators communicators_;
+  Communicator::Segment id_ = 0;
+  std::shared_ptr<MemoryLedger> ledger_;
+  std::shared_ptr<SpareShards> spare_shards_;
+  c10::intrusive_ptr<c10::StorageImpl> storage_;
+  std::vector<at::Tensor> views_;
+  std::vector<bool> written_;
+  std::vector<bool> used_;
+  void* reduce_buffer_ = nullptr;
+  void* partial_reduce_output_ = nullptr;
+  void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
+  Buffer unsharded_buffer_;
+  Buffer shard_buffer_;
+  std::unique_ptr<SegmentHome> home_;
+  std::shared_ptr<void> held_;  ///< the home's shard, while gradients are added to it
+  std::unique_ptr<PieceInSlot> on_host_;
+  at::Tensor shard_;
+  at::Tensor unsharded_sum_;
+  bool has_unsharded_sum_ = false;
+  bool has_partial_reduce_output_ = false;
+  bool has_sum_ = false;
+  bool sum_started_ = false;  ///< over the replicas, in this backward
+  bool awaits_hook_ = false;  ///< reduced since the hook was called
+  std::function<void(const at::Tensor&)> all_reduce_hook_;
+  double squares_ = kUnknown;
+  at::Tensor squares_on_device_;  ///< taken before the shard went to the host
+  bool exposed_ = false;
+};
+
+}  // namespace sherd::detail
