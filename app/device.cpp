@@ -5,7 +5,7 @@
 
 #include "app/numbers.h"
 #include "llm/setup/device.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 
 namespace app {
 

@@ -14,8 +14,8 @@
 #include "llm/doctor/diagnosis.h"
 #include "llm/setup/peak_memory.h"
 #include "ops/cpu/isa.h"
+#include "sherd/backend.h"
 #include "sherd/error.h"
-#include "sherd/gpus.h"
 
 namespace app {
 

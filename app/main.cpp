@@ -15,7 +15,7 @@
 #include "app/verb_of.h"
 #include "launch/descriptor_limit.h"
 #include "launch/end_process.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 
 namespace {
 

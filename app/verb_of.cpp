@@ -10,7 +10,6 @@
 #include "app/launch.h"
 #include "launch/rank_environment.h"
 #include "sherd/error.h"
-#include "sherd/version.h"
 
 namespace app {
 namespace {

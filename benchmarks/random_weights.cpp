@@ -20,7 +20,7 @@
 
 #include "benchmarks/program.h"
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
 
 namespace sherd::benchmarks {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-#include "sherd/no_room.h"
+#include "sherd/error.h"
 
 namespace sherd::files {
 

@@ -9,7 +9,6 @@
 
 #include "net/url.h"
 #include "sherd/error.h"
-#include "sherd/version.h"
 
 namespace sherd::net {
 namespace {

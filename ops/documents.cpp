@@ -9,7 +9,7 @@
 #include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
-#include "sherd/to_device.h"
+#include "sherd/memory.h"
 
 namespace sherd::ops {
 

@@ -33,7 +33,7 @@
 #include "ops/backend.h"
 #include "ops/cuda_library.h"
 #include "ops/plain/plain_backend.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 #include "src/kernels/shard_math.h"
 
 namespace sherd::benchmarks {

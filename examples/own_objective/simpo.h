@@ -7,7 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/stack.h>
-#include <sherd/objective.h>
+#include <sherd/custom.h>
 
 namespace own_objective {
 

@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "sherd/no_room.h"
+#include "sherd/error.h"
 #include "sherd/optim.h"
-#include "sherd/optimizer_state.h"
 #include "sherd/sharded_module.h"
 
 namespace sherd {

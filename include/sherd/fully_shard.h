@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "sherd/mesh.h"
 #include "sherd/options.h"
 #include "sherd/sharded_module.h"
 #include "sherd/unit.h"
+#include "sherd/world.h"
 
 namespace sherd {
 

@@ -1,12 +1,15 @@
 #pragma once
 // Counts the engine's own bytes where they are allocated, so that memory limits can be stated and
-// tested.
+// tested. Also copies between the host and the model's device.
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/Event.h>
 
 namespace sherd {
 
@@ -91,5 +94,27 @@ class Buffer {
   MemoryKind kind_ = MemoryKind::Gathered;
   std::shared_ptr<MemoryLedger> ledger_;
 };
+
+/// A snapshot of a tensor's values at this point of its device's stream. From a GPU the values go
+/// to pinned memory in the order of the current stream; the host waits only when it reads them.
+/// PyTorch: `tensor.to("cpu", non_blocking=True)` with an event after it.
+class HostCopy {
+ public:
+  /// Starts a detached copy of `tensor`. Not collective. Throws Error(OutOfMemory).
+  explicit HostCopy(const at::Tensor& tensor);
+  /// Blocks until the copy is complete and returns the values on the host, in the tensor's shape
+  /// and dtype.
+  [[nodiscard]] const at::Tensor& wait() const;
+
+ private:
+  at::Tensor on_host_;
+  std::optional<c10::Event> come_;  ///< after the copy; unset for a tensor on the host
+};
+
+/// Returns the tensor on `device`, or the tensor itself if it is there. A copy from the host to a
+/// GPU uses pinned memory and the order of the current stream; the host does not wait. LibTorch
+/// copies a tensor that requires a gradient. Throws Error(Usage) in a micro-batch that is captured
+/// (MicroBatchGraphs). PyTorch: `tensor.pin_memory().to(device, non_blocking=True)`.
+[[nodiscard]] at::Tensor to_device(const at::Tensor& tensor, c10::Device device);
 
 }  // namespace sherd

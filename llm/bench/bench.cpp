@@ -32,8 +32,8 @@
 #include "ops/cpu/isa.h"
 #include "ops/plain_use.h"
 #include "sherd/error.h"
-#include "sherd/init.h"
 #include "sherd/lora.h"
+#include "sherd/state_dict.h"
 
 namespace llm::bench {
 

@@ -12,8 +12,8 @@
 #include "llm/eval/prediction.h"
 #include "llm/inputs/dataset.h"
 #include "llm/model/causal_lm.h"
+#include "sherd/custom.h"
 #include "sherd/fully_shard.h"
-#include "sherd/objective.h"
 
 namespace llm::eval {
 

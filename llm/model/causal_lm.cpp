@@ -9,7 +9,7 @@
 #include "llm/model/alibi.h"
 #include "llm/model/rows_of_documents.h"
 #include "ops/linear.h"
-#include "sherd/to_device.h"
+#include "sherd/memory.h"
 
 namespace llm::model {
 

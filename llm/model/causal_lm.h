@@ -17,7 +17,7 @@
 #include "ops/attention_kernel.h"
 #include "ops/documents.h"
 #include "ops/linear_cross_entropy.h"
-#include "sherd/objective.h"
+#include "sherd/custom.h"
 
 // Shapes: T tokens of all documents of a batch, N documents, S supervised positions, D model width,
 // V vocabulary rows.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sherd/objective.h"
+#include "sherd/custom.h"
 
 namespace llm::model {
 

@@ -7,7 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include "ops/attention.h"
-#include "sherd/to_device.h"
+#include "sherd/memory.h"
 
 namespace llm::model {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "llm/model/causal_lm.h"
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
 
 namespace llm::model {
 

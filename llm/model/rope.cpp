@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/core.h>
 
-#include "sherd/to_device.h"
+#include "sherd/memory.h"
 
 namespace llm::model {
 namespace {

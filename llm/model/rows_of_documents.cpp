@@ -9,7 +9,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include "sherd/to_device.h"
+#include "sherd/memory.h"
 
 namespace llm::model {
 

@@ -10,7 +10,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "ops/fused_attention.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 
 namespace llm::plan {
 

@@ -28,7 +28,7 @@ constexpr Pattern kTransfers[] = {{"Memcpy HtoD", KernelGroup::FromHost},
                                   {"Memcpy", KernelGroup::DeviceCopies},
                                   {"Memset", KernelGroup::Memset}};
 
-// Sherd's kernels (ops/cuda/kernels, src/cuda/kernels), by their own name.
+// Sherd's kernels (ops/cuda/kernels, src/kernels/cuda/kernels), by their own name.
 constexpr Pattern kOwnKernels[] = {{"sorted_ids", KernelGroup::Embedding},
                                    {"dequantize", KernelGroup::Products},
                                    {"random", KernelGroup::Sums},

@@ -9,8 +9,8 @@
 
 #include "llm/model/dropout_keys.h"
 #include "llm/setup/batch_tensors.h"
-#include "sherd/init.h"
-#include "sherd/objective.h"
+#include "sherd/custom.h"
+#include "sherd/state_dict.h"
 
 namespace llm::plan {
 

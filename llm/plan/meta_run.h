@@ -5,7 +5,7 @@
 
 #include "llm/model/causal_lm.h"
 #include "llm/plan/planned_run.h"
-#include "sherd/collective_observer.h"
+#include "sherd/communicator.h"
 #include "sherd/fully_shard.h"
 
 namespace llm::plan {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "sherd/error.h"
-#include "sherd/version.h"
 #include "sherd/world.h"
 
 namespace llm::setup {

@@ -2,7 +2,7 @@
 // What `precision.param_dtype = "auto"` comes to.
 
 #include "llm/config/run_config.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 
 namespace llm::setup {
 

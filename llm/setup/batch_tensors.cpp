@@ -8,7 +8,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "sherd/lora.h"
-#include "sherd/to_device.h"
+#include "sherd/memory.h"
 
 namespace llm::setup {
 

@@ -6,8 +6,8 @@
 #include "llm/inputs/batch.h"
 #include "llm/model/causal_lm.h"
 #include "llm/model/token_batch.h"
+#include "sherd/custom.h"
 #include "sherd/fully_shard.h"
-#include "sherd/objective.h"
 
 namespace llm::setup {
 

@@ -3,7 +3,7 @@
 
 #include "llm/config/run_config.h"
 #include "llm/track/progress.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 #include "sherd/world.h"
 
 namespace llm::setup {

@@ -18,8 +18,8 @@
 #include "ops/q8_0.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
-#include "sherd/init.h"
 #include "sherd/lora.h"
+#include "sherd/state_dict.h"
 
 namespace llm::setup {
 

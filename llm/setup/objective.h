@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "llm/config/run_config.h"
-#include "sherd/objective.h"
+#include "sherd/custom.h"
 
 namespace llm::setup {
 

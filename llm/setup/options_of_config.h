@@ -10,9 +10,9 @@
 #include "llm/config/run_config.h"
 #include "llm/model/causal_lm.h"
 #include "ops/attention_kernel.h"
-#include "sherd/mesh.h"
 #include "sherd/optim.h"
 #include "sherd/options.h"
+#include "sherd/world.h"
 
 namespace llm::setup {
 

@@ -11,7 +11,6 @@
 #include "files/output.h"
 #include "launch/quiet_thread.h"
 #include "sherd/error.h"
-#include "sherd/no_room.h"
 
 namespace llm::track {
 

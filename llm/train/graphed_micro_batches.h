@@ -7,8 +7,8 @@
 #include "llm/inputs/batch.h"
 #include "llm/model/causal_lm.h"
 #include "sherd/fully_shard.h"
-#include "sherd/micro_batch_graphs.h"
 #include "sherd/optim.h"
+#include "sherd/sharded_module.h"
 
 namespace llm::train {
 

@@ -20,7 +20,6 @@
 #include "llm/setup/agreement.h"
 #include "llm/text/printable.h"
 #include "sherd/error.h"
-#include "sherd/no_room.h"
 
 namespace llm::train {
 

@@ -17,8 +17,8 @@
 #include "llm/train/run_hooks.h"
 #include "llm/train/run_log.h"
 #include "llm/train/start.h"
+#include "sherd/custom.h"
 #include "sherd/fully_shard.h"
-#include "sherd/objective.h"
 #include "sherd/optim.h"
 
 namespace llm::train {

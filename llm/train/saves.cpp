@@ -7,7 +7,6 @@
 #include "llm/setup/agreement.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
-#include "sherd/no_room.h"
 
 namespace llm::train {
 

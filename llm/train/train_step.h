@@ -14,9 +14,9 @@
 #include "llm/model/causal_lm.h"
 #include "llm/train/graphed_micro_batches.h"
 #include "llm/train/step_clock.h"
+#include "sherd/custom.h"
 #include "sherd/fully_shard.h"
-#include "sherd/host_copy.h"
-#include "sherd/objective.h"
+#include "sherd/memory.h"
 #include "sherd/optim.h"
 
 namespace llm::train {

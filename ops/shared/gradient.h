@@ -10,7 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include "sherd/grad_slot.h"
+#include "sherd/custom.h"
 
 namespace sherd::ops {
 

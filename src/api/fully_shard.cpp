@@ -8,12 +8,12 @@
 #include <tuple>
 #include <utility>
 
-#include "storage/own_work.h"
 #include "api/module_walk.h"
-#include "step/parameter_hook.h"
+#include "rendezvous/agree.h"
 #include "sherd/error.h"
 #include "step/engine.h"
-#include "rendezvous/agree.h"
+#include "step/parameter_hook.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

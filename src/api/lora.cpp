@@ -12,9 +12,9 @@
 #include <ATen/ops/zeros.h>
 
 #include "kernels/random.h"
-#include "step/parameter_hook.h"
 #include "sherd/error.h"
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
+#include "step/parameter_hook.h"
 
 namespace sherd {
 

@@ -1,5 +1,3 @@
-#include "sherd/micro_batch_graphs.h"
-
 #include <algorithm>
 #include <list>
 #include <optional>
@@ -8,13 +6,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
+#include "rendezvous/agree.h"
+#include "sherd/error.h"
+#include "sherd/memory.h"
+#include "sherd/sharded_module.h"
+#include "step/engine.h"
+#include "step/replay.h"
 #include "storage/own_work.h"
 #include "storage/side_stream.h"
-#include "step/replay.h"
-#include "sherd/error.h"
-#include "sherd/to_device.h"
-#include "step/engine.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

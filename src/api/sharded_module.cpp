@@ -4,11 +4,11 @@
 #include <numeric>
 #include <utility>
 
-#include "unit/memory_plan.h"
-#include "unit/value_shards.h"
 #include "sherd/error.h"
 #include "sherd/unit.h"
 #include "step/engine.h"
+#include "unit/memory_plan.h"
+#include "unit/value_shards.h"
 
 namespace sherd {
 

@@ -9,7 +9,7 @@
 #include "comm/communicator_memory.h"
 #include "comm/identity.h"
 #include "comm/receive_pool.h"
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 #include "sherd/error.h"
 
 namespace sherd {

@@ -12,7 +12,7 @@
 #include "comm/exchange.h"
 #include "comm/roster.h"
 #include "comm/wait_watch.h"
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 
 namespace sherd::detail {
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "comm/nccl_errors.h"
+#include "sherd/backend.h"
 #include "sherd/error.h"
-#include "sherd/gpus.h"
 
 namespace sherd::detail {
 

@@ -9,12 +9,12 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "comm/exchange.h"
+#include "comm/reduce_buffers.h"
 #include "storage/device_graph.h"
 #include "storage/movable_storage.h"
 #include "storage/side_stream.h"
 #include "storage/stream_event.h"
-#include "comm/exchange.h"
-#include "comm/reduce_buffers.h"
 
 namespace sherd::detail {
 

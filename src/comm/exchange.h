@@ -8,9 +8,9 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "comm/without_sigpipe.h"
 #include "comm/nccl_errors.h"
 #include "comm/roster.h"
+#include "comm/without_sigpipe.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {

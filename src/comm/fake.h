@@ -4,7 +4,7 @@
 #include <map>
 
 #include "comm/shared_memory/shared_buffers.h"
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 #include "sherd/world.h"
 
 namespace sherd::detail {

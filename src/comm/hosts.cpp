@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/movable_storage.h"
 #include "comm/communicator_memory.h"
 #include "comm/reduce_buffers.h"
 #include "sherd/error.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

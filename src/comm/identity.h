@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 
 namespace sherd::detail {
 

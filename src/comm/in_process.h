@@ -12,7 +12,7 @@
 
 #include "comm/progress_board.h"
 #include "sherd/backend.h"
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 
 namespace sherd::detail {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "storage/movable_storage.h"
 #include "kernels/shard_math.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

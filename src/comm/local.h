@@ -1,7 +1,7 @@
 #pragma once
 // A world of one: gathering, publishing and reducing move nothing.
 
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 
 namespace sherd::detail {
 

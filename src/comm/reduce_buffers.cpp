@@ -5,8 +5,8 @@
 
 #include <c10/util/Exception.h>
 
-#include "storage/movable_storage.h"
 #include "kernels/shard_math.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

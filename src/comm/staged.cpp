@@ -5,8 +5,8 @@
 
 #include <ATen/ops/empty.h>
 
-#include "storage/movable_storage.h"
 #include "comm/reduce_buffers.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

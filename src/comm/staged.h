@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 
 namespace sherd::detail {
 

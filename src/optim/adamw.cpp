@@ -8,11 +8,11 @@
 
 #include <c10/core/StreamGuard.h>
 
+#include "optim/adamw_state.h"
+#include "sherd/memory.h"
+#include "sherd/optim.h"
 #include "storage/own_work.h"
 #include "storage/profiler_range.h"
-#include "optim/adamw_state.h"
-#include "sherd/host_copy.h"
-#include "sherd/optim.h"
 
 namespace sherd {
 

@@ -5,11 +5,11 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/sqrt.h>
 
-#include "storage/own_work.h"
-#include "storage/profiler_range.h"
 #include "kernels/shard_math.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
+#include "storage/own_work.h"
+#include "storage/profiler_range.h"
 
 namespace sherd {
 

@@ -6,9 +6,9 @@
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
-#include "storage/own_work.h"
 #include "sherd/optim.h"
 #include "step/engine.h"
+#include "storage/own_work.h"
 
 namespace sherd {
 

@@ -10,7 +10,6 @@
 
 #include "sherd/error.h"
 #include "sherd/optim.h"
-#include "sherd/optimizer_state.h"
 
 namespace sherd {
 

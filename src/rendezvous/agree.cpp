@@ -1,8 +1,7 @@
 #include "rendezvous/agree.h"
 
-#include "storage/own_work.h"
 #include "sherd/error.h"
-#include "sherd/no_room.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

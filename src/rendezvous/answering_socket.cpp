@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 
 #include "launch/quiet_thread.h"
-#include "sherd/error.h"
 #include "rendezvous/network.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

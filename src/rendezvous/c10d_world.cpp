@@ -6,19 +6,18 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "comm/progress_board.h"
-#include "comm/wait_board.h"
-#include "comm/without_sigpipe.h"
 #include "comm/c10d.h"
 #include "comm/connect_together.h"
 #include "comm/device.h"
 #include "comm/hosts.h"
 #include "comm/local.h"
+#include "comm/progress_board.h"
 #include "comm/shared_memory/communicator.h"
 #include "comm/shared_memory/meeting.h"
 #include "comm/staged.h"
+#include "comm/wait_board.h"
+#include "comm/without_sigpipe.h"
 #include "launch/rank_environment.h"
-#include "sherd/error.h"
 #include "rendezvous/backends.h"
 #include "rendezvous/cuda_library.h"
 #include "rendezvous/gpu_sharing.h"
@@ -27,6 +26,7 @@
 #include "rendezvous/reachability.h"
 #include "rendezvous/rendezvous.h"
 #include "rendezvous/store_board.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

@@ -2,10 +2,10 @@
 
 #include <dlfcn.h>
 
-#include "storage/own_work.h"
 #include "kernels/on_device.h"
-#include "sherd/error.h"
 #include "rendezvous/nvidia_driver.h"
+#include "sherd/error.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

@@ -8,10 +8,10 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "storage/device_graph.h"
 #include "kernels/device_kernels.h"
+#include "sherd/backend.h"
+#include "storage/device_graph.h"
 #include "storage/pinned_buffer.h"
-#include "sherd/gpus.h"
 
 namespace sherd::detail {
 

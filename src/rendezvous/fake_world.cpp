@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "comm/fake.h"
-#include "sherd/error.h"
 #include "rendezvous/backends.h"
 #include "rendezvous/meta_kernels.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

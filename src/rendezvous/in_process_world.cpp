@@ -3,11 +3,11 @@
 #include <mutex>
 #include <utility>
 
-#include "comm/progress_board.h"
 #include "comm/in_process.h"
 #include "comm/local.h"
-#include "sherd/error.h"
+#include "comm/progress_board.h"
 #include "rendezvous/backends.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

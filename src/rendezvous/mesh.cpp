@@ -1,11 +1,10 @@
-#include "sherd/mesh.h"
-
 #include <string>
 #include <utility>
 
 #include <c10/util/Exception.h>
 
 #include "sherd/error.h"
+#include "sherd/world.h"
 
 namespace sherd {
 

@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 
 #include "files/file_descriptor.h"
-#include "sherd/error.h"
 #include "rendezvous/lookup.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

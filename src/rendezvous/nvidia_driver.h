@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 
 namespace sherd::detail {
 

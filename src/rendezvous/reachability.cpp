@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "sherd/error.h"
 #include "rendezvous/answering_socket.h"
 #include "rendezvous/dial.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

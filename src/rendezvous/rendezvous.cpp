@@ -13,11 +13,11 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/shared_memory/rank_place.h"
-#include "sherd/error.h"
 #include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/round.h"
 #include "rendezvous/sealed_store.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "launch/rank_environment.h"
-#include "sherd/version.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "comm/shared_memory/rank_place.h"
-#include "sherd/error.h"
 #include "rendezvous/backends.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/profiler_range.h"
 #include "comm/local.h"
-#include "sherd/error.h"
 #include "rendezvous/backends.h"
+#include "sherd/error.h"
+#include "storage/profiler_range.h"
 
 namespace sherd {
 

@@ -8,8 +8,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "storage/own_work.h"
 #include "step/engine.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

@@ -6,9 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "sherd/sharded_module.h"
 #include "unit/shard_layout.h"
 #include "unit/shard_values.h"
-#include "sherd/sharded_module.h"
 
 namespace sherd::detail {
 

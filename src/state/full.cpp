@@ -3,12 +3,11 @@
 
 #include <ATen/ops/equal.h>
 
-#include "sherd/init.h"
+#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

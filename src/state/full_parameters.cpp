@@ -6,9 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
+#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "step/engine.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -6,15 +6,15 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
-#include "state/host_work.h"
-#include "state/shard_files.h"
+#include "rendezvous/agree.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "state/entries.h"
+#include "state/host_work.h"
+#include "state/shard_files.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -1,12 +1,12 @@
 #include <array>
 #include <exception>
 
-#include "sherd/init.h"
+#include "rendezvous/agree.h"
+#include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -3,14 +3,14 @@
 #include <utility>
 #include <vector>
 
-#include "state/host_work.h"
+#include "rendezvous/agree.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "state/entries.h"
+#include "state/host_work.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

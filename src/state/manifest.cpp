@@ -6,11 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "state/checkpoint_files.h"
 #include "files/input.h"
 #include "files/json.h"
 #include "files/sha256.h"
 #include "sherd/error.h"
+#include "state/checkpoint_files.h"
 
 namespace sherd {
 

@@ -4,11 +4,11 @@
 #include <sstream>
 #include <utility>
 
+#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

@@ -8,19 +8,19 @@
 
 #include <nlohmann/json.hpp>
 
-#include "state/checkpoint_files.h"
-#include "state/host_work.h"
-#include "state/manifest.h"
-#include "state/shard_files.h"
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
+#include "rendezvous/agree.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
+#include "state/checkpoint_files.h"
 #include "state/entries.h"
+#include "state/host_work.h"
+#include "state/manifest.h"
+#include "state/shard_files.h"
 #include "step/engine.h"
-#include "rendezvous/agree.h"
 
 namespace sherd {
 

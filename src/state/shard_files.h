@@ -9,9 +9,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "unit/shard_layout.h"
 #include "sherd/checkpoint.h"
 #include "sherd/safetensors.h"
+#include "unit/shard_layout.h"
 
 namespace sherd::detail {
 

@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "unit/value_shards.h"
+#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
-#include "rendezvous/agree.h"
+#include "unit/value_shards.h"
 
 namespace sherd {
 

@@ -6,12 +6,12 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
-#include "storage/own_work.h"
-#include "step/parameter_hook.h"
-#include "sherd/error.h"
-#include "sherd/init.h"
-#include "state/transfer.h"
 #include "rendezvous/agree.h"
+#include "sherd/error.h"
+#include "sherd/state_dict.h"
+#include "state/transfer.h"
+#include "step/parameter_hook.h"
+#include "storage/own_work.h"
 
 namespace sherd {
 

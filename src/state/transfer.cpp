@@ -5,8 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "storage/own_work.h"
 #include "rendezvous/agree.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

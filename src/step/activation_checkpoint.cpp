@@ -10,11 +10,11 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "step/replay.h"
-#include "step/saved_tensors.h"
 #include "sherd/error.h"
 #include "sherd/unit.h"
 #include "step/graph_task.h"
+#include "step/replay.h"
+#include "step/saved_tensors.h"
 #include "step/step.h"
 
 namespace sherd::detail {

@@ -5,11 +5,11 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "sherd/error.h"
+#include "sherd/memory.h"
+#include "sherd/unit.h"
 #include "step/input_gate.h"
 #include "step/saved_tensors.h"
-#include "sherd/error.h"
-#include "sherd/to_device.h"
-#include "sherd/unit.h"
 #include "step/step.h"
 
 namespace sherd::detail {

@@ -1,10 +1,9 @@
-#include "sherd/grad_slot.h"
-
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "step/parameter_hook.h"
+#include "sherd/custom.h"
 #include "step/graph_task.h"
+#include "step/parameter_hook.h"
 
 namespace sherd {
 

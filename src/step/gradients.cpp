@@ -11,10 +11,10 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include "storage/own_work.h"
 #include "comm/reduce_buffers.h"
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

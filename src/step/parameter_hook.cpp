@@ -5,8 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "step/sharded_meta.h"
 #include "sherd/error.h"
+#include "step/sharded_meta.h"
 
 namespace sherd::detail {
 

@@ -11,10 +11,10 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "storage/movable_storage.h"
 #include "sherd/error.h"
 #include "step/graph_task.h"
 #include "step/step.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "storage/activation_store.h"
 #include "step/unit_use.h"
+#include "storage/activation_store.h"
 
 namespace sherd::detail {
 

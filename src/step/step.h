@@ -16,14 +16,14 @@
 #include <thread>
 #include <vector>
 
-#include "storage/device_graph.h"
-#include "unit/model.h"
 #include "step/counted_scope.h"
 #include "step/gradients.h"
 #include "step/master_views.h"
 #include "step/reduction_queue.h"
 #include "step/schedule.h"
 #include "step/unit_uses.h"
+#include "storage/device_graph.h"
+#include "unit/model.h"
 
 namespace sherd::detail {
 

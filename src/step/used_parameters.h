@@ -7,8 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "unit/model.h"
 #include "sherd/communicator.h"
+#include "unit/model.h"
 
 namespace sherd::detail {
 

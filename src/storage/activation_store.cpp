@@ -7,9 +7,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "sherd/error.h"
 #include "storage/movable_storage.h"
 #include "storage/profiler_range.h"
-#include "sherd/error.h"
 
 namespace sherd::detail {
 

@@ -1,8 +1,7 @@
-#include "sherd/host_copy.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "sherd/memory.h"
 #include "storage/own_work.h"
 
 namespace sherd {

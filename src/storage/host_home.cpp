@@ -3,8 +3,8 @@
 #include <exception>
 #include <utility>
 
-#include "storage/movable_storage.h"
 #include "storage/copy_streams.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

@@ -9,8 +9,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
-#include "storage/pinned_buffer.h"
 #include "storage/host_store.h"
+#include "storage/pinned_buffer.h"
 #include "storage/segment_home.h"
 
 namespace sherd::detail {

@@ -4,9 +4,9 @@
 #include <exception>
 #include <utility>
 
+#include "storage/host_home.h"
 #include "storage/movable_storage.h"
 #include "storage/side_stream.h"
-#include "storage/host_home.h"
 
 namespace sherd::detail {
 

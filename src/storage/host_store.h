@@ -11,8 +11,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "storage/copy_streams.h"
 #include "sherd/memory.h"
+#include "storage/copy_streams.h"
 
 namespace sherd::detail {
 

@@ -11,8 +11,8 @@
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
-#include "storage/profiler_range.h"
 #include "sherd/error.h"
+#include "storage/profiler_range.h"
 
 namespace sherd {
 

@@ -6,10 +6,10 @@
 
 #include <sys/mman.h>
 
-#include "storage/movable_storage.h"
-#include "storage/own_work.h"
 #include "files/system_text.h"
 #include "sherd/error.h"
+#include "storage/movable_storage.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 

@@ -12,8 +12,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "storage/offload_file.h"
 #include "sherd/memory.h"
+#include "storage/offload_file.h"
 
 namespace sherd::detail {
 

@@ -1,9 +1,8 @@
-#include "sherd/to_device.h"
-
 #include <string>
 
-#include "storage/device_graph.h"
 #include "sherd/error.h"
+#include "sherd/memory.h"
+#include "storage/device_graph.h"
 
 namespace sherd {
 

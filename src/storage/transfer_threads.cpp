@@ -11,8 +11,8 @@
 
 #include "files/system_text.h"
 #include "launch/quiet_thread.h"
-#include "storage/transfer_parts.h"
 #include "sherd/error.h"
+#include "storage/transfer_parts.h"
 
 namespace sherd::detail {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "storage/own_work.h"
-#include "storage/profiler_range.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
+#include "storage/own_work.h"
+#include "storage/profiler_range.h"
 
 namespace sherd::detail {
 

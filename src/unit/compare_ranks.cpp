@@ -4,9 +4,9 @@
 
 #include <c10/util/Exception.h>
 
-#include "unit/model.h"
-#include "sherd/error.h"
 #include "rendezvous/agree.h"
+#include "sherd/error.h"
+#include "unit/model.h"
 
 namespace sherd::detail {
 

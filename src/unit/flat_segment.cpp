@@ -5,11 +5,11 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "kernels/shard_math.h"
+#include "sherd/error.h"
 #include "storage/device_graph.h"
 #include "storage/movable_storage.h"
 #include "storage/stream_event.h"
-#include "kernels/shard_math.h"
-#include "sherd/error.h"
 
 namespace sherd::detail {
 

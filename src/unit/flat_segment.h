@@ -12,6 +12,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/Stream.h>
 
+#include "sherd/options.h"
 #include "storage/forbidden_region.h"
 #include "storage/gather_arena.h"
 #include "storage/host_home.h"
@@ -19,7 +20,6 @@
 #include "storage/offload_stores.h"
 #include "unit/segment_gradients.h"
 #include "unit/shard_values.h"
-#include "sherd/options.h"
 
 namespace sherd::detail {
 

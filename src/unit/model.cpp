@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "sherd/error.h"
 #include "unit/compare_ranks.h"
 #include "unit/memory_plan.h"
-#include "sherd/error.h"
 
 namespace sherd::detail {
 

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "sherd/options.h"
+#include "sherd/world.h"
 #include "storage/gather_arena.h"
+#include "unit/collectives.h"
 #include "unit/model_buffer.h"
 #include "unit/model_communicators.h"
-#include "sherd/mesh.h"
-#include "sherd/options.h"
-#include "unit/collectives.h"
 #include "unit/unit_state.h"
 
 namespace sherd::detail {

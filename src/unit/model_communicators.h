@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "unit/segment_communicators.h"
-#include "sherd/mesh.h"
 #include "sherd/options.h"
+#include "sherd/world.h"
+#include "unit/segment_communicators.h"
 
 namespace sherd::detail {
 

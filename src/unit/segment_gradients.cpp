@@ -6,8 +6,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include "storage/movable_storage.h"
 #include "kernels/shard_math.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "storage/gather_arena.h"
-#include "unit/flat_segment.h"
-#include "sherd/mesh.h"
 #include "sherd/options.h"
+#include "sherd/world.h"
+#include "storage/gather_arena.h"
 #include "unit/collectives.h"
+#include "unit/flat_segment.h"
 
 namespace sherd::detail {
 

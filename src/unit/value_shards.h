@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "unit/model.h"
 #include "sherd/sharded_module.h"
+#include "unit/model.h"
 
 namespace sherd::detail {
 

@@ -1,8 +1,6 @@
 // Micro-batches as graphs of a device: the numbers of micro-batches without them, whatever the
 // order of what may overlap in a graph, and no access that nothing orders.
 
-#include "sherd/micro_batch_graphs.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -18,8 +16,9 @@
 #include <gtest/gtest.h>
 
 #include "sherd/fully_shard.h"
+#include "sherd/memory.h"
 #include "sherd/optim.h"
-#include "sherd/to_device.h"
+#include "sherd/sharded_module.h"
 #include "step/engine.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"

@@ -13,13 +13,12 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include "storage/activation_store.h"
-#include "storage/piece_in_slot.h"
 #include "sherd/checkpoint.h"
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
+#include "storage/activation_store.h"
+#include "storage/piece_in_slot.h"
 #include "tests/fake_device/offloads.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"

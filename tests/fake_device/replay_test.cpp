@@ -13,7 +13,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "sherd/fully_shard.h"
-#include "sherd/micro_batch_graphs.h"
+#include "sherd/sharded_module.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"

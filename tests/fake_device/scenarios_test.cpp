@@ -17,7 +17,7 @@
 
 #include "comm/connect_together.h"
 #include "sherd/error.h"
-#include "sherd/host_copy.h"
+#include "sherd/memory.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
 #include "tests/fake_device/fake_device.h"

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "files/system_text.h"
-#include "sherd/no_room.h"
+#include "sherd/error.h"
 #include "tests/files/odd_files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"

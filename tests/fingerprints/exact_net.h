@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/module.h>
 
-#include "sherd/grad_slot.h"
+#include "sherd/custom.h"
 #include "sherd/unit.h"
 
 namespace sherd::test {

@@ -21,7 +21,7 @@
 #include "launch/rank_environment.h"
 #include "llm/setup/device.h"
 #include "llm/train/trainer.h"
-#include "sherd/gpus.h"
+#include "sherd/backend.h"
 #include "sherd/world.h"
 #include "tests/in_process/captured.h"
 

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "sherd/no_room.h"
+#include "sherd/error.h"
 #include "tests/sherd/saved_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/small_disk.h"

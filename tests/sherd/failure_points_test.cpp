@@ -23,7 +23,6 @@
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
 #include "sherd/optim.h"
 #include "sherd/safetensors.h"
 #include "sherd/state_dict.h"

@@ -11,13 +11,13 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "sherd/backend.h"
 #include "sherd/checkpoint.h"
-#include "sherd/gpus.h"
-#include "sherd/host_copy.h"
-#include "sherd/micro_batch_graphs.h"
-#include "src/storage/movable_storage.h"
+#include "sherd/memory.h"
+#include "sherd/sharded_module.h"
 #include "src/comm/device.h"
 #include "src/rendezvous/cuda_library.h"
+#include "src/storage/movable_storage.h"
 #include "tests/support/meshes.h"
 #include "tests/support/processes.h"
 #include "tests/support/temp_folder.h"

@@ -6,8 +6,8 @@
 
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
 #include "sherd/optim.h"
+#include "sherd/state_dict.h"
 #include "tests/support/memory_limit.h"
 #include "tests/support/small_net.h"
 #include "tests/support/temp_folder.h"

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sherd/mesh.h"
+#include "sherd/world.h"
 
 namespace sherd::test {
 namespace {

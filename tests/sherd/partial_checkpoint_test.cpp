@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sherd/checkpoint.h"
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
 #include "tests/sherd/saved_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"

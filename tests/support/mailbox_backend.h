@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 #include "sherd/error.h"
 #include "sherd/world.h"
 

@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "sherd/mesh.h"
 #include "sherd/options.h"
+#include "sherd/world.h"
 
 namespace sherd::test {
 

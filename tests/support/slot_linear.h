@@ -4,7 +4,7 @@
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "sherd/grad_slot.h"
+#include "sherd/custom.h"
 
 namespace sherd::test {
 

@@ -13,7 +13,7 @@
 #include "comm/shared_memory/counter.h"
 #include "comm/shared_memory/rank_place.h"
 #include "comm/shared_memory/region.h"
-#include "sherd/buffered_communicator.h"
+#include "sherd/communicator.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {

@@ -19,7 +19,7 @@
 #include "llm/model/kv_cache.h"
 #include "llm/model/random_weights.h"
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
 #include "tests/llm/model/adapted.h"
 #include "tests/llm/model/small_bloom.h"
 #include "tests/llm/model/small_llama.h"

@@ -115,7 +115,7 @@ TEST(KernelGroups, HaveEachOfSherdsKernels) {
   const std::filesystem::path root = SHERD_TEST_SOURCE_DIR;
   const std::regex declared(R"(GPU_KERNEL\([^)]*\)\s*(\w+)\()");
   int found = 0;
-  for (const char* const folder : {"ops/cuda/kernels", "src/cuda/kernels"}) {
+  for (const char* const folder : {"ops/cuda/kernels", "src/kernels/cuda/kernels"}) {
     for (const auto& entry : std::filesystem::directory_iterator(root / folder)) {
       std::ifstream file(entry.path());
       const std::string text(std::istreambuf_iterator<char>(file), {});

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "files/appended_file.h"
-#include "sherd/no_room.h"
+#include "sherd/error.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"
 #include "tests/support/temp_folder.h"

@@ -10,7 +10,7 @@
 
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
 #include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/ranks.h"

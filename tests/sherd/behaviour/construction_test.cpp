@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sherd/init.h"
+#include "sherd/state_dict.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"

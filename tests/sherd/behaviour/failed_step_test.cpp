@@ -12,7 +12,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/sgd.h>
 
-#include "sherd/collective_observer.h"
+#include "sherd/communicator.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
 #include "sherd/optim.h"
+#include "sherd/state_dict.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"
 #include "tests/support/processes.h"

@@ -17,9 +17,9 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
-#include "sherd/collective_observer.h"
-#include "sherd/init.h"
+#include "sherd/communicator.h"
 #include "sherd/memory.h"
+#include "sherd/state_dict.h"
 #include "tests/support/compare_with_plain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"

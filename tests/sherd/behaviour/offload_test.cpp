@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "sherd/checkpoint.h"
-#include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/failing_files.h"

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "sherd/checkpoint.h"
-#include "sherd/init.h"
 #include "sherd/state_dict.h"
 #include "tests/support/bytes_per_element.h"
 #include "tests/support/expect_error.h"

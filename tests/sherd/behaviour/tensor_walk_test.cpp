@@ -1,8 +1,6 @@
 // What a unit may be called with and return: structs, containers, references; and modules that were
 // written without Sherd.
 
-#include "sherd/tensor_walk.h"
-
 #include <array>
 #include <map>
 #include <unordered_map>
@@ -11,6 +9,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/transformerlayer.h>
 
+#include "sherd/unit.h"
 #include "tests/support/compare_with_plain.h"
 #include "tests/support/odd_nets.h"
 

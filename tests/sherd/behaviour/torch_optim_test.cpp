@@ -13,7 +13,6 @@
 #include <torch/optim/sgd.h>
 
 #include "sherd/fully_shard.h"
-#include "sherd/init.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
 #include "tests/support/expect_error.h"

@@ -1,0 +1,16 @@
+#pragma once
+// All that a training program needs: shard a model, train it, save it and load it. Headers for your
+// own transport (backend.h), operators and losses (custom.h) are included where they are used.
+
+#include "sherd/checkpoint.h"
+#include "sherd/error.h"
+#include "sherd/fully_shard.h"
+#include "sherd/lora.h"
+#include "sherd/memory.h"
+#include "sherd/optim.h"
+#include "sherd/options.h"
+#include "sherd/safetensors.h"
+#include "sherd/sharded_module.h"
+#include "sherd/state_dict.h"
+#include "sherd/unit.h"
+#include "sherd/world.h"
