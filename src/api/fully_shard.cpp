@@ -147,7 +147,7 @@ void check_options(const ShardOptions& options, const Mesh& mesh) {
   }
 }
 
-// What a device has on a disk comes through its host ([Note: A disk behind the host]).
+// What a device has on a disk comes through its host ([Note: Storage of a device]).
 ShardOptions with_disks_behind_host(ShardOptions options, c10::DeviceType device) {
   Offload& offload = options.offload;
   for (const auto& [folder, on_host] :

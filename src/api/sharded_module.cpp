@@ -29,8 +29,8 @@ namespace {
 // A writable view of the gradient; a copy if it is stored elsewhere.
 at::Tensor shown_gradient(const detail::HeldPart& held) {
   detail::SegmentGradients& gradients = *held.segment.gradients();
-  if (gradients.rests()) {
-    const auto in_use = gradients.use();
+  if (!gradients.storage().is_resident()) {
+    const auto in_use = gradients.storage().read();
     return held.of(gradients.shard()).clone();
   }
   gradients.expose();
@@ -71,7 +71,7 @@ void ShardedModule::publish() {
     if (of.segment->values().rests()) {
       throw Error(ExitCode::Usage,
                   "[publish] values of unit '" + of.unit->name() + "' are stored on " +
-                      (of.segment->has_values_on_disk() ? "a disk" : "the host") +
+                      (of.segment->has_values_in_file() ? "a disk" : "the host") +
                       " (ShardOptions::offload), and ParameterShard::value is a copy of them: "
                       "write them by initialize(), load_safetensors(), "
                       "load_from_rank0(), load_full_state_dict() or with_full_parameters().");
@@ -248,7 +248,7 @@ const MemoryLedger& ShardedModule::memory() const {
 
 std::string ShardedModule::offload_transfers() const {
   std::string text;
-  for (const detail::OffloadStore* store : engine_->model.offload.all()) {
+  for (const detail::FileStore* store : engine_->model.offload->files()) {
     const std::string one = store->description();
     text += text.find(one) != std::string::npos ? "" : (text.empty() ? "" : "; ") + one;
   }
@@ -256,11 +256,11 @@ std::string ShardedModule::offload_transfers() const {
 }
 
 int64_t ShardedModule::offload_slot_bytes() const {
-  return engine_->model.offload.most_in_memory_bytes();
+  return engine_->model.offload->most_in_memory_bytes();
 }
 
 int64_t ShardedModule::offload_page_bytes() const {
-  return engine_->model.offload.most_page_bytes();
+  return engine_->model.offload->most_page_bytes();
 }
 
 int64_t ShardedModule::planned_peak_bytes(const MicroBatches& micro_batches) const {

@@ -150,7 +150,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
                 "[AdamW] `contains` accepts no trainable parameter: there is nothing to update. It "
                 "is asked with qualified names, as plan() lists them.");
   }
-  detail::make_room(impl_->segments, impl_->engine().model.offload.on_host.get());
+  detail::make_room(impl_->segments, impl_->engine().model.offload->copies());
 }
 
 void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
@@ -189,14 +189,14 @@ bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
 // state. The update begins after all work queued on the current stream (gradients and their
 // scales); in forward a unit is gathered as soon as it is published. The update reads gradient
 // shards, which the next backward writes again, when its units have been gathered. Other uses of
-// shards wait: FlatSegment::await_update() for their unit, HostStore::settle() for copies, this
-// function for all. If any part is stored on a disk, updates run on the current stream, since the
-// host waits for the disk anyway. So do updates of state on the device: they are short and limited
-// by memory bandwidth, which concurrent work would share. The same holds in backward, where updates
-// are spread anyway and the next unit reuses a gradient shard at once.
+// shards wait: FlatSegment::await_update() for their unit, CopyEngine::synchronize() for copies,
+// this function for all. If any part is stored on a disk, updates run on the current stream, since
+// the host waits for the disk anyway. So do updates of state on the device: they are short and
+// limited by memory bandwidth, which concurrent work would share. The same holds in backward, where
+// updates are spread anyway and the next unit reuses a gradient shard at once.
 void AdamW::Impl::await_update() const {
-  if (const auto& host = engine().model.offload.on_host) {
-    host->join();
+  if (const detail::CopyEngine* const copies = engine().model.offload->copies()) {
+    copies->join();
   }
 }
 
@@ -219,10 +219,10 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   for (SegmentMoments* state : due) {
     add_due_stretches(stretches, *state);
   }
-  detail::HostStore* const host = engine().model.offload.on_host.get();
-  const bool is_beside = engine().model.offload.updates_beside() && !mode.in_backward;
-  const c10::OptionalStreamGuard beside(is_beside ? host->stream_beside() : std::nullopt);
-  StretchQueue queue(std::move(stretches), host);
+  detail::CopyEngine* const copies = engine().model.offload->copies();
+  const bool on_side_stream = engine().model.offload->updates_on_side_stream() && !mode.in_backward;
+  const c10::OptionalStreamGuard guard(on_side_stream ? copies->side_stream() : std::nullopt);
+  StretchQueue queue(std::move(stretches), copies);
   for (SegmentMoments* state : due) {
     engine().model.collectives.locally("update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {
@@ -505,11 +505,7 @@ std::vector<OptimizerShard> AdamW::state_shards() const {
       shard.parameter = updated.parameter->name;
       shard.tensors = {{"exp_avg", run.tensors.exp_avg}, {"exp_avg_sq", run.tensors.exp_avg_sq}};
       shard.steps = updated.steps;
-      if (state.home != nullptr) {
-        shard.use = state.home->usable();
-      } else if (state.on_host != nullptr) {
-        shard.use = state.on_host->usable();
-      }
+      shard.use = state.moments->usable();
     }
   }
   return shards;

@@ -25,87 +25,27 @@ std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMomen
   return {std::move(offsets), whole ? layout.shard_numel : end};
 }
 
-// exp_avg and exp_avg_sq of a segment, [numel] each.
-std::pair<at::Tensor, at::Tensor> allocate_moments(SegmentMoments& state, int64_t numel,
-                                                   c10::ScalarType dtype, const Model& model) {
-  const c10::Device device = state.of.segment->layout().device;
-  const int64_t bytes = numel * static_cast<int64_t>(c10::elementSize(dtype));
-  if (model.offload.optimizer_on_host) {
-    state.on_host = std::make_unique<HostHome>(model.offload.on_host, 2 * bytes,
-                                               MemoryKind::OptimizerState, model.offload.optimizer);
-    return {state.on_host->view(0, numel, dtype), state.on_host->view(bytes, numel, dtype)};
-  }
-  if (model.offload.optimizer != nullptr) {
-    state.home = std::make_unique<SegmentHome>(model.offload.optimizer, 2 * bytes);
-    return {state.home->view(0, numel, dtype), state.home->view(bytes, numel, dtype)};
-  }
-  state.exp_avg_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
-  state.exp_avg_sq_buffer = Buffer(bytes, MemoryKind::OptimizerState, model.ledger, device);
-  return {flat_tensor(state.exp_avg_buffer.data(), numel, dtype, device),
-          flat_tensor(state.exp_avg_sq_buffer.data(), numel, dtype, device)};
-}
-
 constexpr int64_t kStretch = int64_t{1} << 20;
 
-bool rests(const SegmentMoments& state) {
-  const FlatSegment& segment = *state.of.segment;
-  return state.home != nullptr || state.on_host != nullptr || segment.master_on_host() != nullptr ||
-         segment.parameters_on_host() != nullptr || segment.parameter_home() != nullptr ||
-         segment.gradients()->rests();
-}
-
-// Calls fn(home, view, writes) for what of a stretch a CPU has on a disk.
-template <class Fn>
-void for_each_home(const Stretch& stretch, const Fn& fn) {
-  const shard_math::AdamWTensors& tensors = stretch.run->tensors;
-  const FlatSegment& segment = *stretch.state->of.segment;
-  if (SegmentHome* const home = segment.master_home()) {
-    fn(*home, stretch.of(tensors.low.defined() ? tensors.low : tensors.master), true);
-  }
-  if (SegmentHome* const home = segment.parameter_home()) {
-    fn(*home, stretch.of(tensors.travelling.defined() ? tensors.travelling : tensors.master), true);
-  }
-  if (SegmentHome* const home = segment.gradients()->home()) {
-    fn(*home, stretch.gradient(), false);
-  }
-  if (stretch.state->home != nullptr) {
-    fn(*stretch.state->home, stretch.of(tensors.exp_avg), true);
-    fn(*stretch.state->home, stretch.of(tensors.exp_avg_sq), true);
-  }
-}
-
-// Of a segment's tensors, those that rest on the host, and where.
-std::vector<std::pair<at::Tensor shard_math::AdamWTensors::*, HostHome*>> on_host(
-    const SegmentMoments& state) {
+std::vector<StoredTensor> stored_of(const SegmentMoments& state) {
   using Tensors = shard_math::AdamWTensors;
-  std::vector<std::pair<at::Tensor Tensors::*, HostHome*>> found;
   const FlatSegment& segment = *state.of.segment;
-  if (HostHome* const home = segment.master_on_host()) {
-    found.emplace_back(segment.has_split_master() ? &Tensors::low : &Tensors::master, home);
+  const bool is_whole = segment.master().is_same(segment.travelling());
+  std::vector<StoredTensor> all = {
+      {is_whole ? &Tensors::master : &Tensors::travelling, &segment.parameters()},
+      {&Tensors::exp_avg, state.moments.get()},
+      {&Tensors::exp_avg_sq, state.moments.get()},
+      {&Tensors::gradient, &segment.gradients()->storage()}};
+  if (Storage* const master = segment.separate_master()) {
+    all.insert(all.begin(),
+               {segment.has_split_master() ? &Tensors::low : &Tensors::master, master});
   }
-  if (HostHome* const home = segment.parameters_on_host()) {
-    const bool is_master = segment.master().is_same(segment.travelling());
-    found.emplace_back(is_master ? &Tensors::master : &Tensors::travelling, home);
-  }
-  if (HostHome* const home = state.on_host.get()) {
-    found.emplace_back(&Tensors::exp_avg, home);
-    found.emplace_back(&Tensors::exp_avg_sq, home);
-  }
-  if (HostHome* const home = segment.gradients()->on_host()) {
-    found.emplace_back(&Tensors::gradient, home);  // the last, and the only one not written
-  }
-  return found;
+  std::erase_if(all, [](const StoredTensor& one) { return one.storage->is_resident(); });
+  return all;
 }
 
-std::vector<OnHost> tensors_on_host(const Stretch& stretch) {
-  using Tensors = shard_math::AdamWTensors;
-  std::vector<OnHost> tensors;
-  for (const auto& [tensor, home] : on_host(*stretch.state)) {
-    tensors.push_back({home, tensor == &Tensors::gradient
-                                 ? stretch.gradient()
-                                 : stretch.of(stretch.run->tensors.*tensor)});
-  }
-  return tensors;
+bool is_gradient(const StoredView& one, const Stretch& stretch) {
+  return one.storage == &stretch.state->of.segment->gradients()->storage();
 }
 
 // One stretch that is updated, one that is read, and two that are written; of a device one more,
@@ -114,21 +54,15 @@ void raise_limits(const std::vector<SegmentMoments>& segments) {
   for (const SegmentMoments& state : segments) {
     for (const Run& run : state.runs) {
       const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
-      std::map<OffloadStore*, int64_t> bytes;
-      const auto add = [&](OffloadStore* store, const at::Tensor& view) {
-        bytes[store] += static_cast<int64_t>(view.nbytes()) + HomeChunk::kBytes;
-      };
-      for_each_home(largest, [&](const SegmentHome& home, const at::Tensor& view, bool /*writes*/) {
-        add(&home.store(), view);
-      });
-      for (const OnHost& tensor : tensors_on_host(largest)) {
-        if (OffloadStore* const disk = tensor.home->disk()) {
-          add(disk, tensor.view);
+      std::map<FileStore*, int64_t> bytes;
+      for (const StoredView& one : largest.stored()) {
+        if (FileStore* const file = one.storage->file()) {
+          bytes[file] += static_cast<int64_t>(one.view.nbytes()) + FileChunk::kBytes;
         }
       }
-      for (const auto& [store, of_a_stretch] : bytes) {
-        const int64_t in_flight = store->is_behind_host() ? 5 : 4;
-        store->raise_limit(in_flight * of_a_stretch);
+      for (const auto& [file, of_a_stretch] : bytes) {
+        const int64_t in_flight = file->is_behind_host() ? 5 : 4;
+        file->raise_limit(in_flight * of_a_stretch);
       }
     }
   }
@@ -139,7 +73,10 @@ void raise_limits(const std::vector<SegmentMoments>& segments) {
 void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& model) {
   const FlatSegment& segment = *state.of.segment;
   const auto [offsets, numel] = lay_out_moments(state);
-  const auto [exp_avg, exp_avg_sq] = allocate_moments(state, numel, dtype, model);
+  state.moments =
+      model.offload->make(Part::Optimizer, 2 * numel, dtype, MemoryKind::OptimizerState);
+  const at::Tensor exp_avg = state.moments->tensor().narrow(0, 0, numel);
+  const at::Tensor exp_avg_sq = state.moments->tensor().narrow(0, numel, numel);
   for (const auto& [place, offset] : offsets) {
     const HeldPart held = state.of.unit->held_part(*state.updated.at(place).parameter);
     const auto moment = [&, from = offset](const at::Tensor& all) {
@@ -160,6 +97,7 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& mode
                            .first_element = held.range.begin,
                            .low = part(segment.low())}});
   }
+  state.stored = stored_of(state);
 }
 
 shard_math::AdamWTensors Stretch::tensors() const {
@@ -173,82 +111,97 @@ shard_math::AdamWTensors Stretch::tensors() const {
           .low = of(all.low)};
 }
 
+std::vector<StoredView> Stretch::stored() const {
+  std::vector<StoredView> views;
+  for (const auto& [tensor, storage] : state->stored) {
+    if (!storage->is_held()) {
+      const bool is_of_run = (run->tensors.*tensor).defined();
+      views.push_back({storage, is_of_run ? of(run->tensors.*tensor) : gradient()});
+    }
+  }
+  return views;
+}
+
 void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run) {
-  const int64_t most = rests(state) ? kStretch : run.numel;
+  const int64_t most = state.stored.empty() ? run.numel : kStretch;
   for (int64_t first = 0; first < run.numel; first += most) {
     stretches.push_back({&state, &run, first, std::min(most, run.numel - first)});
   }
 }
 
-void make_room(const std::vector<SegmentMoments>& segments, HostStore* host) {
+void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) {
   raise_limits(segments);
   for (const SegmentMoments& state : segments) {
     for (const Run& run : state.runs) {
-      if (host != nullptr) {
-        host->reserve(HostStore::bytes_in_slot(
-            tensors_on_host({&state, &run, 0, std::min(kStretch, run.numel)})));
+      if (copies != nullptr) {
+        const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
+        copies->reserve(CopyEngine::bytes_in_slot(largest.stored()));
       }
     }
   }
 }
 
-StretchQueue::StretchQueue(std::vector<Stretch> stretches, HostStore* host)
-    : stretches_(std::move(stretches)), host_(host) {
-  if (host_ != nullptr) {
-    host_->begin();
+StretchQueue::StretchQueue(std::vector<Stretch> stretches, CopyEngine* copies)
+    : stretches_(std::move(stretches)), copies_(copies) {
+  if (copies_ != nullptr) {
+    copies_->begin();
   }
 }
 
 StretchQueue::~StretchQueue() {
-  if (host_ != nullptr) {
-    host_->leave();
+  if (copies_ != nullptr) {
+    copies_->abandon();
   }
 }
 
-// Its disks read one ahead of it.
+// Files are read one stretch ahead of it.
 void StretchQueue::fetch_from_host(size_t stretch) {
   if (stretch >= stretches_.size()) {
     return;
   }
   if (stretch + 1 < stretches_.size()) {
-    for (const OnHost& next : tensors_on_host(stretches_[stretch + 1])) {
-      next.home->read_ahead(next.view);
+    for (const StoredView& next : stretches_[stretch + 1].stored()) {
+      next.storage->read_ahead(next.view);
     }
   }
-  const std::vector<OnHost> tensors = tensors_on_host(stretches_[stretch]);
-  const bool has_gradient =
-      stretches_[stretch].state->of.segment->gradients()->on_host() != nullptr;
-  host_->fetch(tensors, tensors.size() - (has_gradient ? 1 : 0));
+  const std::vector<StoredView> views = stretches_[stretch].stored();
+  const bool has_gradient = !views.empty() && is_gradient(views.back(), stretches_[stretch]);
+  copies_->fetch(views, views.size() - (has_gradient ? 1 : 0));
 }
 
-void StretchQueue::use_homes() {
+void StretchQueue::use_files() {
   if (next_ + 1 < stretches_.size()) {
-    for_each_home(stretches_[next_ + 1],
-                  [](auto& home, const auto& view, bool /*writes*/) { home.fetch(view); });
+    for (const StoredView& next : stretches_[next_ + 1].stored()) {
+      next.storage->read_ahead(next.view);
+    }
   }
   std::vector<std::shared_ptr<void>> used;
-  for_each_home(front(), [&](auto& home, const auto& view, bool writes) {
-    used.push_back(home.use(view, writes));
-  });
+  for (const StoredView& one : front().stored()) {
+    used.push_back(one.storage->use(one.view, !is_gradient(one, front())));
+  }
   in_use_.swap(used);
   used.clear();
   if (next_ > 0) {
-    for_each_home(stretches_[next_ - 1],
-                  [](auto& home, const auto& view, bool /*writes*/) { home.write_back(view); });
+    for (const StoredView& before : stretches_[next_ - 1].stored()) {
+      before.storage->write_back(before.view);
+    }
   }
 }
 
 shard_math::AdamWTensors StretchQueue::bring() {
-  use_homes();
   shard_math::AdamWTensors tensors = front().tensors();
-  if (host_ != nullptr) {
-    if (next_ == 0) {
-      fetch_from_host(0);
-    }
-    fetch_from_host(next_ + 1);
-    const std::vector<at::Tensor>& on_device = host_->use();
-    size_t place = 0;
-    for (const auto& [tensor, home] : on_host(*front().state)) {
+  if (copies_ == nullptr) {
+    use_files();
+    return tensors;
+  }
+  if (next_ == 0) {
+    fetch_from_host(0);
+  }
+  fetch_from_host(next_ + 1);
+  const std::vector<at::Tensor>& on_device = copies_->wait();
+  size_t place = 0;
+  for (const auto& [tensor, storage] : front().state->stored) {
+    if (!storage->is_held()) {
       tensors.*tensor = on_device[place++];
     }
   }
@@ -256,8 +209,8 @@ shard_math::AdamWTensors StretchQueue::bring() {
 }
 
 void StretchQueue::pop() {
-  if (host_ != nullptr) {
-    host_->write_back();
+  if (copies_ != nullptr) {
+    copies_->write_back();
   }
   ++next_;
 }

@@ -28,14 +28,18 @@ struct Updated {
   int64_t steps = 0;  ///< updates that it has had
 };
 
+/// A tensor of an update that is not resident.
+struct StoredTensor {
+  at::Tensor shard_math::AdamWTensors::*tensor;
+  Storage* storage;
+};
+
 struct SegmentMoments {
   SegmentOfUnit of;
-  Buffer exp_avg_buffer;
-  Buffer exp_avg_sq_buffer;
-  std::unique_ptr<SegmentHome> home;  ///< of both, where a CPU has them on a disk
+  std::unique_ptr<Storage> moments;   ///< exp_avg, then exp_avg_sq
   std::map<size_t, Updated> updated;  ///< by place in the segment
   std::vector<Run> runs;              ///< of those that this rank holds a part of
-  std::unique_ptr<HostHome> on_host;  ///< of both, where a device has them there or behind it
+  std::vector<StoredTensor> stored;   ///< the gradient, which is not written, comes last
 };
 
 /// Allocates the moments of what is `updated`, and makes its runs.
@@ -54,20 +58,22 @@ struct Stretch {
   [[nodiscard]] at::Tensor gradient() const {
     return state->of.segment->gradients()->shard().narrow(0, run->begin + first, numel);
   }
-  /// Where they lie.
+  /// Views of where they are kept.
   [[nodiscard]] shard_math::AdamWTensors tensors() const;
+  /// Those of state->stored that must be brought; a gradient that is held is there already.
+  [[nodiscard]] std::vector<StoredView> stored() const;
 };
 
 void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run);
-/// What rests elsewhere has room for the stretches that are worked with at a time.
-void make_room(const std::vector<SegmentMoments>& segments, HostStore* host);
+/// Makes room for the stretches that are worked with at a time.
+void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies);
 
-/// Stretches in order, each brought to where it is updated: what rests on a disk is read, and what
-/// rests on the host copied, one stretch ahead, and goes back while the next is updated.
+/// Stretches in order. What is not resident is read from its file, or copied from the host, one
+/// stretch ahead, and goes back while the next is updated.
 class StretchQueue {
  public:
-  /// `host`: null where nothing rests there.
-  StretchQueue(std::vector<Stretch> stretches, HostStore* host);
+  /// `copies`: null if no state is on the host of a device.
+  StretchQueue(std::vector<Stretch> stretches, CopyEngine* copies);
   /// After an exception some are left.
   ~StretchQueue();
   StretchQueue(const StretchQueue&) = delete;
@@ -80,13 +86,13 @@ class StretchQueue {
   void pop();
 
  private:
-  void use_homes();
+  void use_files();
   void fetch_from_host(size_t stretch);
 
   std::vector<Stretch> stretches_;
-  HostStore* host_;
+  CopyEngine* copies_;
   size_t next_ = 0;
-  std::vector<std::shared_ptr<void>> in_use_;  ///< homes
+  std::vector<std::shared_ptr<void>> in_use_;  ///< of files
 };
 
 }  // namespace sherd::detail

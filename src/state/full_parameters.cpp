@@ -90,7 +90,7 @@ class Gathered {
     }
     const at::Tensor shown =
         parameter.tensor.detach().view({-1}).narrow(0, held.range.begin, held.range.size());
-    const auto in_use = held.segment.use_travelling(/*writes=*/true);
+    const auto in_use = held.segment.parameters().use(held.segment.travelling(), /*writes=*/true);
     const at::Tensor travelling = held.of(held.segment.travelling());
     if (!held.segment.has_split_master() && !held.segment.has_separate_master()) {
       travelling.copy_(shown);

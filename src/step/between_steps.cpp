@@ -124,8 +124,8 @@ namespace {
 
 // Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
 void check_fp32(const Model& model) {
-  if (model.offload.any()) {
-    const bool is_on_disk = !model.offload.all().empty();
+  if (model.offload->any()) {
+    const bool is_on_disk = !model.offload->files().empty();
     throw Error(ExitCode::Usage,
                 std::string("[optim_parameters] a part of the model is stored on ") +
                     (is_on_disk ? "a disk" : "the host") +

@@ -26,13 +26,13 @@ void Step::leave_failed_backward() {
 }
 
 void Step::tear_what_was_lost() {
-  if (!model_.offload.take_failure()) {
+  if (!model_.offload->take_failure()) {
     return;
   }
   const char* const by = "a transfer to or from a disk";
   const auto update = torn_by_.find(State::TrainedValues);
   torn_by_.emplace(State::Values, update == torn_by_.end() ? by : update->second);
-  if (model_.offload.optimizer != nullptr) {
+  if (model_.offload->file(Part::Optimizer) != nullptr) {
     torn_by_.emplace(State::Optimizer, by);
   }
 }

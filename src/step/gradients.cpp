@@ -102,7 +102,7 @@ at::Tensor Gradients::sum_of_squares() const {
 
 at::Tensor Gradients::sum_of_powers(double p) const {
   const auto of = [p](const SegmentGradients& gradients) {
-    const auto in_use = gradients.use();
+    const auto in_use = gradients.storage().read();
     return shard_math::sum_of_powers(gradients.shard(), p);
   };
   const ReduceOp op = std::isinf(p) ? ReduceOp::Max : ReduceOp::Sum;

@@ -27,7 +27,7 @@ void ReductionQueue::tell(SegmentGradients& gradients) const {
     gradients.run_all_reduce_hook();
     when_summed_(gradients);
   }
-  gradients.rest();
+  gradients.put_away();
 }
 
 void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {
@@ -86,7 +86,7 @@ void ReductionQueue::finish_all_reduces(const std::vector<SegmentGradients*>& su
   for (SegmentGradients* gradients : std::exchange(all_reducing_, {})) {
     gradients->gather_sum();
     gathered.push_back(gradients);
-    if (gradients->rests() && gathered.size() > 1) {
+    if (!gradients->storage().is_resident() && gathered.size() > 1) {
       end_oldest();  // of those that rest elsewhere few are in memory
     }
   }

@@ -126,7 +126,7 @@ void install_engine() {
 }  // namespace
 
 SavingScope::SavingScope(UnitUse& use) : around_(innermost()) {
-  ActivationStore* const store = use.step()->model().offload.activations.get();
+  ActivationStore* const store = use.step()->model().offload->activations();
   if (store == nullptr || use.unit().is_root() || inside_backward()) {
     innermost() = nullptr;
     return;

@@ -1,6 +1,5 @@
 #include "unit/flat_segment.h"
 
-#include <array>
 #include <utility>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -46,8 +45,10 @@ FlatSegment::~FlatSegment() {
 SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
   SegmentSpec spec{unit, layout_.shard_numel, layout_.dtype, layout_.trainable, is_root};
   spec.reduce_dtype = layout_.reduce_dtype;
-  spec.piece = parameter_home_ == nullptr ? nullptr : parameter_home_->address();
-  spec.piece_in_slot = parameters_on_host_ != nullptr;
+  if (parameters_ != nullptr) {
+    spec.piece = parameters_->address();
+    spec.piece_in_slot = parameters_->needs_place();
+  }
   return spec;
 }
 
@@ -69,103 +70,63 @@ SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
   return {unit, numel, c10::ScalarType::Float, false, false, MemoryKind::MasterShard};
 }
 
+void FlatSegment::store_parameters(const Stores& stores) {
+  parameters_ = stores.offloaded(Part::Parameters, layout_.shard_numel, layout_.dtype,
+                                 MemoryKind::TravellingShard);
+}
+
 void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-                         const std::shared_ptr<MemoryLedger>& ledger,
-                         const std::shared_ptr<SpareShards>& spare_shards,
-                         const OffloadStores& offload) {
+                         const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores) {
   communicators_ = communicators;
   id_ = id;
-  const int64_t numel = layout_.shard_numel;
-  travelling_ = view_travelling();
+  take_parameters();
   if (!layout_.trainable) {
     return;
   }
-  gradients_->attach(communicators, id, ledger, spare_shards, offload);
+  gradients_->attach(communicators, id, ledger, stores);
+  const auto make = [&](c10::ScalarType dtype) {
+    return make_master(
+        stores.make(Part::Optimizer, layout_.shard_numel, dtype, MemoryKind::MasterShard));
+  };
   if (has_split_master()) {
-    low_ = allocate_master(c10::kShort, ledger, offload);
+    low_ = make(c10::kShort);
   } else if (!has_separate_master()) {
     master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
   } else if (has_full_precision()) {
-    master_ = flat_tensor(communicators.full_precision->travelling_shard(id), numel, c10::kFloat,
-                          layout_.device);
+    master_ = make_master(std::make_unique<ResidentStorage>(
+        flat_tensor(communicators.full_precision->travelling_shard(id), layout_.shard_numel,
+                    c10::kFloat, layout_.device)));
   } else {
-    master_ = allocate_master(c10::kFloat, ledger, offload);
+    master_ = make(c10::kFloat);
   }
 }
 
-// A view of the shard in its storage, or in the communicator's memory.
-at::Tensor FlatSegment::view_travelling() const {
+const at::Tensor& FlatSegment::make_master(std::unique_ptr<Storage> storage) {
+  separate_master_ = std::move(storage);
+  return separate_master_->tensor();
+}
+
+// From their storage, or from the communicator's memory.
+void FlatSegment::take_parameters() {
   Communicator& shards = *communicators_.shards;
-  void* const piece = shards.travelling_shard(id_);
-  const auto refuse = [&](const std::string& rest, const std::string& instead) {
-    throw Error(ExitCode::Usage, "[fully_shard] parameters cannot be stored on " + rest +
+  void* const own = shards.travelling_shard(id_);
+  const auto refuse = [&](const std::string& place, const std::string& instead) {
+    throw Error(ExitCode::Usage, "[fully_shard] parameters cannot be stored on " + place +
                                      " where ranks exchange by " + shards.transport() +
                                      ", which keeps them in memory of its own: " + instead);
   };
-  if (parameters_on_host_ != nullptr) {
-    if (piece != nullptr) {
-      refuse(parameters_on_host_->home().disk() == nullptr
-                 ? "the host (Offload::parameters_on_host)"
-                 : "a disk (Offload::parameter_folder)",
-             "give each rank a device of its own, which exchanges over NCCL, or leave them there.");
-    }
-    return parameters_on_host_->on_host();
-  }
-  if (parameter_home_ == nullptr) {
-    return flat_tensor(piece, layout_.shard_numel, layout_.dtype, layout_.device);
-  }
-  if (piece != parameter_home_->address()) {
+  if (parameters_ == nullptr) {
+    parameters_ = std::make_unique<ResidentStorage>(
+        flat_tensor(own, layout_.shard_numel, layout_.dtype, layout_.device));
+  } else if (parameters_->needs_place() && own != nullptr) {
+    refuse(parameters_->file() == nullptr ? "the host (Offload::parameters_on_host)"
+                                          : "a disk (Offload::parameter_folder)",
+           "give each rank a device of its own, which exchanges over NCCL, or leave them there.");
+  } else if (!parameters_->needs_place() && own != parameters_->address()) {
     refuse("a disk (Offload::parameter_folder)",
            "use one rank, or processes with WorldOptions::transport = Transport::ProcessGroups.");
   }
-  return parameter_home_->view(0, layout_.shard_numel, layout_.dtype);
-}
-
-void FlatSegment::rest_parameters_in(const std::shared_ptr<OffloadStore>& store) {
-  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
-  parameter_home_ = std::make_unique<SegmentHome>(store, layout_.shard_numel * element);
-}
-
-void FlatSegment::rest_parameters_on(const std::shared_ptr<HostStore>& host,
-                                     const std::shared_ptr<OffloadStore>& disk) {
-  parameters_on_host_ = std::make_unique<HostPiece>(host, layout_.shard_numel, layout_.dtype,
-                                                    MemoryKind::TravellingShard, disk);
-}
-
-// Empty if it is resident.
-ShardValues::UseView FlatSegment::use_of_travelling() const {
-  return parameters_on_host_ != nullptr ? parameters_on_host_->home().usable()
-         : parameter_home_ != nullptr   ? parameter_home_->usable()
-                                        : nullptr;
-}
-
-ShardValues::UseView FlatSegment::use_of_master() const {
-  return master_on_host_ != nullptr ? master_on_host_->usable()
-         : master_home_ != nullptr  ? master_home_->usable()
-                                    : nullptr;
-}
-
-std::shared_ptr<void> FlatSegment::use_travelling(bool writes) const {
-  const ShardValues::UseView use = use_of_travelling();
-  return use ? use(travelling_, writes) : nullptr;
-}
-
-// Masters, as far as the shard in param_dtype does not hold them: [shard_numel].
-at::Tensor FlatSegment::allocate_master(c10::ScalarType dtype,
-                                        const std::shared_ptr<MemoryLedger>& ledger,
-                                        const OffloadStores& offload) {
-  const int64_t bytes = layout_.shard_numel * static_cast<int64_t>(c10::elementSize(dtype));
-  if (offload.optimizer_on_host) {
-    master_on_host_ = std::make_unique<HostHome>(offload.on_host, bytes, MemoryKind::MasterShard,
-                                                 offload.optimizer);
-    return master_on_host_->view(0, layout_.shard_numel, dtype);
-  }
-  if (offload.optimizer != nullptr) {
-    master_home_ = std::make_unique<SegmentHome>(offload.optimizer, bytes);
-    return master_home_->view(0, layout_.shard_numel, dtype);
-  }
-  master_buffer_ = Buffer(bytes, MemoryKind::MasterShard, ledger, layout_.device);
-  return flat_tensor(master_buffer_.data(), layout_.shard_numel, dtype, layout_.device);
+  travelling_ = parameters_->tensor();
 }
 
 at::Tensor FlatSegment::parameter_view(size_t place) const {
@@ -209,30 +170,34 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
   } else if (has_post_forward_shard_) {
     gathered_by_ = communicators_.post_forward;
   }
-  const bool takes_slot = !gathered_by_->gathers_in_place() || gathers_from_host();
-  slot_ = takes_slot ? arena.acquire(bytes) : nullptr;
+  const bool needs_place = gathers_parameters() && parameters_->needs_place();
+  slot_ = !gathered_by_->gathers_in_place() || needs_place ? arena.acquire(bytes) : nullptr;
   try {
-    if (gathers_from_host()) {
-      fetch_piece(arena);
-    } else if (gathers_from_home() && slot_ == nullptr) {
-      parameter_home_->fetch(travelling_);  // used from wait_gather() on
-    } else if (gathers_from_home()) {
-      gathered_use_ = use_travelling(/*writes=*/false);
-    }
+    fetch_parameters(arena);
     point_parameters_at(gathered_by_->gather(id_, slot_, events_before_gather(arena)));
   } catch (...) {
-    gathered_use_.reset();
+    parameters_->drop();
     give_back_slot(arena);
     in_full_precision_ = false;
     throw;
   }
 }
 
-// To its place in the slot.
-void FlatSegment::fetch_piece(const GatherArena& arena) {
+// To their place in the slot, or to where they are kept: from wait_gather() on, if the gathered
+// segment lies there, else now.
+void FlatSegment::fetch_parameters(const GatherArena& arena) {
+  if (!gathers_parameters()) {
+    return;
+  }
+  if (slot_ == nullptr) {
+    return parameters_->prefetch();
+  }
   const int64_t bytes = layout_.bytes() / layout_.world_size;
-  parameters_on_host_->fetch(static_cast<char*>(slot_) + gathered_by_->rank() * bytes,
-                             arena.free_from(slot_));
+  parameters_->prefetch(static_cast<char*>(slot_) + gathered_by_->rank() * bytes,
+                        arena.free_from(slot_));
+  if (!parameters_->needs_place()) {
+    parameters_->hold(Access::Read);
+  }
 }
 
 // With events the gather need not wait for unrelated work, such as updates of other units. In a
@@ -240,7 +205,7 @@ void FlatSegment::fetch_piece(const GatherArena& arena) {
 GatherEvents FlatSegment::events_before_gather(const GatherArena& arena) const {
   const bool was_published = written_ && gathered_by_ != communicators_.post_forward;
   const c10::Event* const slot_free = slot_ == nullptr ? nullptr : arena.free_from(slot_);
-  if (!was_published || slot_free == nullptr || parameter_home_ != nullptr) {
+  if (!was_published || slot_free == nullptr) {
     return {};
   }
   if (!gathered_by_->gathers_on_own_stream()) {
@@ -250,9 +215,10 @@ GatherEvents FlatSegment::events_before_gather(const GatherArena& arena) const {
     return {};
   }
   const bool is_captured = capture_of(layout_.device) != 0;
-  const c10::Event* const written = gathers_from_host() ? parameters_on_host_->fetched()
-                                    : is_captured       ? slot_free
-                                                        : &*written_;
+  const bool is_copied = gathers_parameters() && parameters_->needs_place();
+  const c10::Event* const written = is_copied     ? parameters_->fetched()
+                                    : is_captured ? slot_free
+                                                  : &*written_;
   return {written, slot_free};
 }
 
@@ -263,17 +229,17 @@ void FlatSegment::give_back_slot(GatherArena& arena) {
 }
 
 void FlatSegment::wait_gather() {
-  const bool is_read_in_place = gathers_from_home() && slot_ == nullptr;
-  if (is_read_in_place) {
-    gathered_use_ = use_travelling(/*writes=*/false);
+  if (gathers_parameters() && slot_ == nullptr) {
+    parameters_->hold(Access::Read);  // until release()
   }
   gathered_by_->wait_gather(id_);
   if (gathered_by_->gathers_in_place()) {
-    // Of what was copied from the host: elsewhere the gather has waited for that.
-    gathers_from_host() ? parameters_on_host_->await() : await_update();
+    // For what was copied from the host; elsewhere the gather has waited for it.
+    gathers_parameters() && parameters_->needs_place() ? parameters_->hold(Access::Read)
+                                                       : await_update();
   }
-  if (!is_read_in_place) {
-    gathered_use_.reset();
+  if (slot_ != nullptr) {
+    parameters_->drop();
   }
 }
 
@@ -281,7 +247,7 @@ void FlatSegment::copy_aside() {
   if (slot_ == nullptr) {
     aside_ = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device).clone();
     gathered_by_->release(id_);
-    gathered_use_.reset();
+    parameters_->drop();
     point_parameters_at(aside_.mutable_data_ptr());
   }
 }
@@ -294,7 +260,7 @@ void FlatSegment::release(GatherArena& arena) {
   } else {
     gathered_by_->release(id_);
   }
-  gathered_use_.reset();
+  parameters_->drop();
   give_back_slot(arena);
 }
 
@@ -323,29 +289,18 @@ Master FlatSegment::master_format() const {
 
 ShardValues FlatSegment::values() const {
   await_update();
-  const ShardValues values = has_split_master()  ? ShardValues(travelling_, low_)
-                             : master_.defined() ? ShardValues(master_)
-                                                 : ShardValues(travelling_);
-  const ShardValues::UseView of_tensor =
-      has_separate_master() ? use_of_master() : use_of_travelling();
-  const ShardValues::UseView of_low = has_split_master() ? use_of_master() : nullptr;
-  if (!of_tensor && !of_low) {
-    return values;
+  if (has_split_master()) {
+    return ShardValues(travelling_, low_)
+        .resting(parameters_->usable(), separate_master_->usable());
   }
-  return values.resting(ShardValues::Use([of_tensor, of_low](const ShardValues& part, bool writes) {
-    auto uses = std::make_shared<std::array<std::shared_ptr<void>, 2>>();
-    (*uses)[0] = of_tensor ? of_tensor(part.tensor(), writes) : nullptr;
-    (*uses)[1] = of_low ? of_low(part.low(), writes) : nullptr;
-    return uses;
-  }));
+  Storage& storage = has_separate_master() ? *separate_master_ : *parameters_;
+  return ShardValues(master_.defined() ? master_ : travelling_).resting(storage.usable());
 }
 
-bool FlatSegment::has_values_on_disk() const {
-  const auto is_on_disk = [](const SegmentHome* home, const HostHome* host) {
-    return home != nullptr || (host != nullptr && host->disk() != nullptr);
-  };
-  return is_on_disk(master_home(), master_on_host()) ||
-         (!has_separate_master() && is_on_disk(parameter_home(), parameters_on_host()));
+bool FlatSegment::has_values_in_file() const {
+  const bool has_master_in_file =
+      separate_master_ != nullptr && separate_master_->file() != nullptr;
+  return has_master_in_file || (!has_separate_master() && parameters_->file() != nullptr);
 }
 
 void FlatSegment::begin_update() {
@@ -360,9 +315,7 @@ void FlatSegment::publish() {
   if (written_) {
     written_on_ = stream_of_caller(layout_.device);
   }
-  if (parameters_on_host_ != nullptr) {
-    parameters_on_host_->was_written_back();
-  }
+  parameters_->views_written_back();
   communicators_.shards->publish(id_);
   if (has_full_precision()) {
     communicators_.full_precision->publish(id_);
@@ -383,7 +336,7 @@ void FlatSegment::await_update() const {
 
 void FlatSegment::write_travelling_from_master() {
   if (has_separate_master()) {
-    const auto in_use = use_travelling(/*writes=*/true);
+    const auto in_use = parameters_->use(travelling_, /*writes=*/true);
     values().for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
       shard_math::round_into(part.read().to(travelling_.device()),
                              travelling_.narrow(0, first, part.numel()));

@@ -15,26 +15,25 @@
 #include "sherd/options.h"
 #include "storage/forbidden_region.h"
 #include "storage/gather_arena.h"
-#include "storage/host_home.h"
-#include "storage/host_piece.h"
-#include "storage/offload_stores.h"
+#include "storage/stores.h"
 #include "unit/segment_gradients.h"
 #include "unit/shard_values.h"
 
 namespace sherd::detail {
 
-/// [Note: Kinds of bytes of a segment]
-/// - the *travelling shard* [shard_numel] in the layout's dtype, owned by the communicator, or in a
-///   home of the segment's (Offload::parameter_folder), or on the host of the device
-///   (Offload::parameters_on_host): there it is copied into its place of the gathered segment's
-///   slot, which is gathered from that;
-/// - the *master shard* [shard_numel] fp32, which the optimizer updates: the travelling shard
-///   itself where that is fp32, or bf16 alone; or, of masters that are split, the *low shard*
-///   [shard_numel] int16, which is what the travelling shard in bf16 leaves of them;
+/// [Note: Memory of a segment]
+/// - the *sharded parameters* [shard_numel] in the layout's dtype, in the communicator's memory or
+/// in
+///   a Storage (Part::Parameters), which a gather reads where it is kept or copies to its place in
+///   the slot of the gathered segment;
+/// - the *master* [shard_numel] fp32, which the optimizer updates: the sharded parameters
+/// themselves
+///   if they are fp32, or bf16 alone; or, of split masters, the *low halves* [shard_numel] int16,
+///   what the sharded parameters in bf16 leave of them;
 /// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
-///   parameters view through one storage whose address is changed on unshard and reshard;
+///   parameters view through one storage whose address changes on unshard and reshard;
 /// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
-///   set;
+/// set;
 /// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
 class FlatSegment {
  public:
@@ -43,17 +42,13 @@ class FlatSegment {
   FlatSegment(const FlatSegment&) = delete;
   FlatSegment& operator=(const FlatSegment&) = delete;
 
-  /// Before spec() is asked: the travelling shard rests there.
-  void rest_parameters_in(const std::shared_ptr<OffloadStore>& store);
-  /// The same on the host; `disk`: as HostHome's.
-  void rest_parameters_on(const std::shared_ptr<HostStore>& host,
-                          const std::shared_ptr<OffloadStore>& disk);
-  /// Takes its travelling shard from the communicator, unless it rests, and allocates the master
-  /// where it is another; what rests, where `offload` says. Throws Error(Usage) where the
-  /// communicator keeps the travelling shard elsewhere.
+  /// Makes the storage of the sharded parameters if they are offloaded; called before spec().
+  void store_parameters(const Stores& stores);
+  /// Takes the sharded parameters from the communicator, unless they are offloaded, and allocates
+  /// the master if it is another tensor. Throws Error(Usage) if the communicator keeps the sharded
+  /// parameters elsewhere.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-              const std::shared_ptr<MemoryLedger>& ledger,
-              const std::shared_ptr<SpareShards>& spare_shards, const OffloadStores& offload);
+              const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores);
   /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
   /// whether it leaves a piece there.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
@@ -100,26 +95,16 @@ class FlatSegment {
 
   /// fp32 [shard_numel]; undefined of a frozen segment and where masters are no fp32 tensor.
   [[nodiscard]] const at::Tensor& master() const { return master_; }
-  /// The travelling shard as a tensor [shard_numel]; only within a use of parameter_home(), where
-  /// there is one; a tensor of the host where it rests there.
+  /// The sharded parameters [shard_numel], to be used as their storage says.
   [[nodiscard]] const at::Tensor& travelling() const { return travelling_; }
-  /// Brings the travelling shard into memory, where it rests elsewhere, until what is returned
-  /// goes.
-  [[nodiscard]] std::shared_ptr<void> use_travelling(bool writes) const;
   /// int16 [shard_numel] of split masters, else undefined.
   [[nodiscard]] const at::Tensor& low() const { return low_; }
-  /// What master() or low() rests in on a disk; null where it does not.
-  [[nodiscard]] SegmentHome* master_home() const { return master_home_.get(); }
-  /// What master() or low(), a tensor of the host then, rests in there; null where it does not.
-  [[nodiscard]] HostHome* master_on_host() const { return master_on_host_.get(); }
-  /// The same of travelling().
-  [[nodiscard]] HostHome* parameters_on_host() const {
-    return parameters_on_host_ == nullptr ? nullptr : &parameters_on_host_->home();
-  }
-  /// What travelling() rests in on a disk; null where it does not.
-  [[nodiscard]] SegmentHome* parameter_home() const { return parameter_home_.get(); }
-  /// Whether some of values() rests on a disk.
-  [[nodiscard]] bool has_values_on_disk() const;
+  /// Of travelling(), after attach().
+  [[nodiscard]] Storage& parameters() const { return *parameters_; }
+  /// Of master() or low(), where they are apart from the sharded parameters; else null.
+  [[nodiscard]] Storage* separate_master() const { return separate_master_.get(); }
+  /// Whether some of values() is in a file.
+  [[nodiscard]] bool has_values_in_file() const;
   /// What holds the values: the master, or the travelling shard where there is no other.
   [[nodiscard]] ShardValues values() const;
   /// Whether there is an fp32 shard that is rounded into the travelling shard.
@@ -155,21 +140,11 @@ class FlatSegment {
  private:
   void point_parameters_at(void* gathered);
   [[nodiscard]] GatherEvents events_before_gather(const GatherArena& arena) const;
+  [[nodiscard]] bool gathers_parameters() const { return gathered_by_ == communicators_.shards; }
+  void fetch_parameters(const GatherArena& arena);
   void give_back_slot(GatherArena& arena);
-  /// Of the travelling shard, where it rests: a gather reads it, or is it.
-  [[nodiscard]] bool gathers_from_home() const {
-    return parameter_home_ != nullptr && gathered_by_ == communicators_.shards;
-  }
-  [[nodiscard]] bool gathers_from_host() const {
-    return parameters_on_host_ != nullptr && gathered_by_ == communicators_.shards;
-  }
-  [[nodiscard]] at::Tensor view_travelling() const;
-  [[nodiscard]] ShardValues::UseView use_of_travelling() const;
-  [[nodiscard]] ShardValues::UseView use_of_master() const;
-  void fetch_piece(const GatherArena& arena);
-  [[nodiscard]] at::Tensor allocate_master(c10::ScalarType dtype,
-                                           const std::shared_ptr<MemoryLedger>& ledger,
-                                           const OffloadStores& offload);
+  void take_parameters();
+  [[nodiscard]] const at::Tensor& make_master(std::unique_ptr<Storage> storage);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
@@ -187,13 +162,9 @@ class FlatSegment {
   at::Tensor aside_;      ///< the copy that parameters lie in, after copy_aside()
   bool in_full_precision_ = false;
   bool has_post_forward_shard_ = false;
-  Buffer master_buffer_;
-  std::unique_ptr<SegmentHome> master_home_;
-  std::unique_ptr<HostHome> master_on_host_;
-  std::unique_ptr<SegmentHome> parameter_home_;
-  std::unique_ptr<HostPiece> parameters_on_host_;
-  std::shared_ptr<void> gathered_use_;  ///< of parameter_home_, while it is read
-  std::optional<c10::Event> written_;   ///< comes when the shards have been
+  std::unique_ptr<Storage> parameters_;
+  std::unique_ptr<Storage> separate_master_;
+  std::optional<c10::Event> written_;  ///< comes when the shards have been
   at::Tensor travelling_;
   at::Tensor master_;
   at::Tensor low_;

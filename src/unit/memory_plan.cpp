@@ -117,11 +117,12 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int rows = model.mesh.shard_size();
   const int replicas = model.mesh.replicate_size();
   const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard) +
-                       model.offload.most_in_memory_bytes();
-  const int64_t shards_of_sums = model.offload.gradient_slots
+                       model.offload->most_in_memory_bytes();
+  const int64_t shards_of_sums = model.offload->gradient_slots() != nullptr
                                      ? std::min(gradient_slot_bytes(model), sizes.sum_bytes / rows)
                                      : sizes.sum_bytes / rows;
-  const bool is_on_disk = model.offload.gradients && !model.offload.gradient_slots;
+  const bool is_on_disk =
+      model.offload->file(Part::Gradients) != nullptr && model.offload->gradient_slots() == nullptr;
   const int64_t sums =
       (is_on_disk ? 0 : shards_of_sums) + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;

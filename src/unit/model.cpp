@@ -27,71 +27,43 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
   return order;
 }
 
-// Stored parameters get their storage before communicators use it.
+// Offloaded parameters get their storage before communicators use it.
 void open_stores(Model& model) {
-  const Offload& folders = model.options.offload;
-  const auto open = [&](std::shared_ptr<OffloadStore>& store, const std::string& folder,
-                        bool is_behind_host) {
-    if (!folder.empty()) {
-      store = std::make_shared<OffloadStore>(folder, model.mesh.world().device(), model.ledger,
-                                             is_behind_host);
-    }
-  };
   model.collectives.locally("allocation", "all", [&] {
-    open(model.offload.optimizer, folders.optimizer_folder, folders.optimizer_on_host);
-    open(model.offload.gradients, folders.gradient_folder, folders.gradients_on_host);
-    open(model.offload.parameters, folders.parameter_folder, folders.parameters_on_host);
-    model.offload.optimizer_on_host = folders.optimizer_on_host;
-    if (folders.optimizer_on_host || folders.gradients_on_host || folders.parameters_on_host) {
-      model.offload.on_host =
-          std::make_shared<HostStore>(model.mesh.world().device(), model.ledger);
-    }
-    if (folders.gradients_on_host) {
-      model.offload.gradient_slots =
-          std::make_shared<PieceSlots>(model.mesh.world().device(), model.ledger);
-    }
-    if (folders.activations_on_host) {
-      model.offload.activations =
-          std::make_shared<ActivationStore>(model.mesh.world().device(), model.ledger);
-    }
+    model.offload.emplace(model.options.offload, model.mesh.world().device(), model.ledger);
   });
   for (const SegmentOfUnit& of : model.segments) {
-    model.collectives.locally("allocation", of.unit->name(), [&] {
-      if (folders.parameters_on_host) {
-        of.segment->rest_parameters_on(model.offload.on_host, model.offload.parameters);
-      } else if (model.offload.parameters != nullptr) {
-        of.segment->rest_parameters_in(model.offload.parameters);
-      }
-    });
+    model.collectives.locally("allocation", of.unit->name(),
+                              [&] { of.segment->store_parameters(*model.offload); });
   }
 }
 
 // Views of them stay with them.
 void keep_parameters_and_buffers(Model& model) {
-  if (model.offload.activations == nullptr) {
+  ActivationStore* const activations = model.offload->activations();
+  if (activations == nullptr) {
     return;
   }
   for (const SegmentOfUnit& of : model.segments) {
     of.segment->for_each_storage(
-        [&](const c10::StorageImpl* storage) { model.offload.activations->keep(storage); });
+        [&](const c10::StorageImpl* storage) { activations->keep(storage); });
   }
   for (const ModelBuffer& buffer : model.buffers) {
-    model.offload.activations->keep(buffer.tensor.storage().unsafeGetStorageImpl());
+    activations->keep(buffer.tensor.storage().unsafeGetStorageImpl());
   }
 }
 
-// Of parameters, what is gathered at a time stays in memory; of gradients, what is reduced.
-void limit_stores(Model& model) {
-  if (model.offload.parameters != nullptr) {
+// What is gathered at a time stays in memory, and the gradients that are reduced at a time.
+void limit_stores(const Model& model) {
+  if (FileStore* const file = model.offload->file(Part::Parameters)) {
     const bool in_place = model.communicators->shards().gathers_in_place();
-    model.offload.parameters->raise_limit(gathered_limit_bytes(model) /
-                                          (in_place ? 1 : model.mesh.shard_size()));
+    file->raise_limit(gathered_limit_bytes(model) / (in_place ? 1 : model.mesh.shard_size()));
   }
-  if (model.offload.gradients != nullptr) {
-    model.offload.gradients->raise_limit(reduced_at_once_bytes(model));
+  if (FileStore* const file = model.offload->file(Part::Gradients)) {
+    file->raise_limit(reduced_at_once_bytes(model));
   }
-  if (model.offload.gradient_slots != nullptr) {
-    model.offload.gradient_slots->set_limit(gradient_slot_bytes(model));
+  if (HostSlots* const slots = model.offload->gradient_slots()) {
+    slots->set_limit(gradient_slot_bytes(model));
   }
 }
 
@@ -122,12 +94,10 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
   open_stores(*this);
   collectives.locally("allocation", "all",
                       [&] { communicators->attach(segments, mesh.world().device(), ledger); });
-  const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
-    collectives.locally("allocation", of.unit->name(), [&] {
-      of.segment->attach(communicators->all(), id++, ledger, spare_shards, offload);
-    });
+    collectives.locally("allocation", of.unit->name(),
+                        [&] { of.segment->attach(communicators->all(), id++, ledger, *offload); });
   }
   limit_stores(*this);
   for (const auto& unit : units) {
@@ -146,8 +116,8 @@ void check_exchanges(Model& model, const std::function<void()>& wait) {
 }
 
 void rest(Model& model) {
-  if (!model.offload.all().empty()) {
-    model.collectives.locally("write back", "all", [&] { model.offload.rest(); });
+  if (!model.offload->files().empty()) {
+    model.collectives.locally("write back", "all", [&] { model.offload->free_memory(); });
   }
 }
 

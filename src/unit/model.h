@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct Model {
   ShardOptions options;
   std::shared_ptr<MemoryLedger> ledger = std::make_shared<MemoryLedger>();
   GatherArena arena;
-  OffloadStores offload;
+  std::optional<Stores> offload;  ///< set by the constructor
   Collectives collectives;
   std::vector<std::unique_ptr<UnitState>> units;  ///< in registration order; the first is the root
   std::vector<SegmentOfUnit> segments;            ///< of all units, in their order

@@ -11,18 +11,6 @@
 
 namespace sherd::detail {
 
-Buffer SpareShards::take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
-                         c10::Device device) {
-  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
-                                  [&](const Buffer& buffer) { return buffer.bytes() == bytes; });
-  if (found == buffers_.end()) {
-    return {bytes, MemoryKind::GradientShard, ledger, device};
-  }
-  Buffer taken = std::move(*found);
-  buffers_.erase(found);
-  return taken;
-}
-
 SegmentGradients::SegmentGradients(const SegmentLayout& layout,
                                    const std::vector<std::vector<int64_t>>& shapes)
     : layout_(layout), written_(layout.places.size(), false), used_(layout.places.size(), false) {
@@ -37,90 +25,38 @@ SegmentGradients::~SegmentGradients() {
 }
 
 void SegmentGradients::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-                              const std::shared_ptr<MemoryLedger>& ledger,
-                              const std::shared_ptr<SpareShards>& spare_shards,
-                              const OffloadStores& offload) {
+                              const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores) {
   communicators_ = communicators;
   id_ = id;
   ledger_ = ledger;
-  spare_shards_ = spare_shards;
-  if (offload.gradient_slots != nullptr) {
-    on_host_ = std::make_unique<PieceInSlot>(offload.on_host, offload.gradient_slots,
-                                             layout_.shard_numel, layout_.reduce_dtype,
-                                             MemoryKind::GradientShard, offload.gradients);
-  } else if (offload.gradients != nullptr) {
-    const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
-    home_ = std::make_unique<SegmentHome>(offload.gradients, layout_.shard_numel * element);
-    shard_ = home_->view(0, layout_.shard_numel, layout_.reduce_dtype);
-  }
-}
-
-void SegmentGradients::allocate_shard() {
-  const auto element = static_cast<int64_t>(c10::elementSize(layout_.reduce_dtype));
-  shard_buffer_ = spare_shards_->take(layout_.shard_numel * element, ledger_, layout_.device);
-  shard_ =
-      flat_tensor(shard_buffer_.data(), layout_.shard_numel, layout_.reduce_dtype, layout_.device);
-}
-
-std::shared_ptr<void> SegmentGradients::use() const {
-  return home_ != nullptr      ? home_->use(shard_, /*writes=*/false)
-         : on_host_ != nullptr ? on_host_->use()
-                               : nullptr;
+  storage_of_shard_ = stores.make(Part::Gradients, layout_.shard_numel, layout_.reduce_dtype,
+                                  MemoryKind::GradientShard);
 }
 
 // What is written back may fail, so that no destructor does it.
 template <class Work>
 void SegmentGradients::change(const Work& work) {
   squares_change();
-  const auto in_use = home_ != nullptr ? home_->use(shard_, /*writes=*/true) : nullptr;
-  const bool was_on_host = on_host() != nullptr;
-  if (was_on_host) {
-    on_host_->hold();
+  const bool was_held = storage().is_held();
+  if (!was_held) {
+    storage().hold(Access::Write);
   }
   work();
-  if (was_on_host) {
-    on_host_->rest();
+  if (!was_held) {
+    storage().write_back();
   }
 }
 
-void SegmentGradients::fetch_shard() {
-  if (home_ != nullptr) {
-    home_->fetch(shard_);
-  } else if (on_host_ != nullptr) {
-    on_host_->fetch();
-  }
-}
-
-// In memory until rest(), to be added to, or to be written where there is no sum yet.
+// Until put_away(), to be added to, or to be written if there is no sum yet.
 void SegmentGradients::hold_shard() {
-  if (!has_sum_) {
-    hold_shard_anew();
-  } else if (home_ != nullptr && held_ == nullptr) {
-    held_ = home_->use(shard_, /*writes=*/true);
-  } else if (on_host_ != nullptr) {
-    on_host_->hold();
-  }
+  storage().hold(has_sum_ ? Access::Write : Access::Overwrite);
 }
 
-void SegmentGradients::hold_shard_anew() {
-  if (home_ != nullptr && held_ == nullptr) {
-    held_ = home_->use_anew();
-  } else if (on_host_ != nullptr) {
-    on_host_->hold_anew();
+void SegmentGradients::put_away() {
+  if (storage().is_held() && !layout_.device.is_cpu() && !layout_.device.is_meta()) {
+    squares_on_device_ = shard_math::sum_of_squares_on_device(shard());
   }
-}
-
-void SegmentGradients::rest() {
-  if (held_ != nullptr) {
-    held_.reset();
-    home_->write_back(shard_);
-  }
-  if (on_host_ != nullptr && on_host_->is_held()) {
-    if (!layout_.device.is_meta()) {
-      squares_on_device_ = shard_math::sum_of_squares_on_device(shard());
-    }
-    on_host_->rest();
-  }
+  storage().write_back();
 }
 
 void SegmentGradients::squares_change() {
@@ -129,9 +65,6 @@ void SegmentGradients::squares_change() {
 }
 
 Communicator::Reduction SegmentGradients::target(float scale) {
-  if (on_host_ == nullptr && !shard_.defined()) {
-    allocate_shard();
-  }
   if (!is_replicated()) {
     return {.shard = shard().mutable_data_ptr(),
             .accumulate = has_sum_,
@@ -151,7 +84,7 @@ Communicator::Reduction SegmentGradients::target(float scale) {
 void SegmentGradients::bind() {
   if (!is_replicated()) {
     if (has_sum_) {
-      fetch_shard();  // while the unit's backward is computed
+      storage().prefetch();  // while the unit's backward is computed
     } else if (layout_.world_size == 1) {
       hold_shard();  // operators may write into it
     }
@@ -187,9 +120,7 @@ void SegmentGradients::zero_unwritten() {
 }
 
 void SegmentGradients::accumulate_unsharded() {
-  if (on_host_ != nullptr) {
-    on_host_->drop();  // the last micro-batch adds to it
-  }
+  storage().drop();  // the last micro-batch adds to it
   zero_unwritten();
   if (!unsharded_sum_.defined()) {
     const int64_t bytes = layout_.numel() * static_cast<int64_t>(sizeof(float));
@@ -249,7 +180,7 @@ void SegmentGradients::start_all_reduce() {
   const bool first = !std::exchange(sum_started_, true);
   if (first && has_sum_) {
     // Callers may have changed the shard, which is what is added to.
-    const auto in_use = use();
+    const auto in_use = storage().read();
     part.copy_(shard().narrow(0, replicas.rank() * part.numel(), part.numel()));
   }
   replicas.reduce(id_, {.shard = part.mutable_data_ptr(),
@@ -262,7 +193,7 @@ void SegmentGradients::start_all_reduce() {
 void SegmentGradients::gather_sum() {
   Communicator& replicas = *communicators_.replicas;
   replicas.publish(id_);
-  hold_shard_anew();
+  storage().hold(Access::Overwrite);
   squares_change();
   void* slot = replicas.gathers_in_place() ? nullptr : shard().mutable_data_ptr();
   summed_ = replicas.gather(id_, slot, {});
@@ -299,7 +230,7 @@ at::Tensor SegmentGradients::sum_of_squares() const {
   if (squares_on_device_.defined()) {
     return squares_on_device_;
   }
-  const auto in_use = use();
+  const auto in_use = storage().read();
   return shard_math::sum_of_squares_on_device(shard());
 }
 
@@ -330,26 +261,14 @@ void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
 
 void SegmentGradients::release_shard() {
   forget();
-  if (home_ != nullptr) {
-    held_.reset();
-    home_->discard();
-    return;
-  }
-  if (on_host_ != nullptr) {
-    return on_host_->drop();
-  }
-  shard_.reset();
-  spare_shards_->give(std::move(shard_buffer_));
+  storage().discard();
 }
 
 void SegmentGradients::abandon() {
   unbind();
   partial_reduce_output_ = nullptr;
   sum_started_ = false;
-  held_.reset();
-  if (on_host_ != nullptr) {
-    on_host_->drop();
-  }
+  storage().drop();
   forget();
 }
 

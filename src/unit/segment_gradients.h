@@ -10,22 +10,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "storage/offload_stores.h"
+#include "storage/stores.h"
 #include "unit/segment_communicators.h"
 #include "unit/shard_layout.h"
 
 namespace sherd::detail {
-
-/// Gradient shards that are given back in backward, for the next unit of the same size.
-class SpareShards {
- public:
-  [[nodiscard]] Buffer take(int64_t bytes, const std::shared_ptr<MemoryLedger>& ledger,
-                            c10::Device device);
-  void give(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
-
- private:
-  std::vector<Buffer> buffers_;
-};
 
 /// [Note: The way of a gradient]
 /// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where
@@ -36,9 +25,8 @@ class SpareShards {
 ///   if there are replicas, as input of their all-reduce, which sums [shard_numel / replicas] on
 ///   each rank and gathers these parts;
 /// - the *gradient shard* [shard_numel] in reduce_dtype, the sum over all ranks and micro-batches,
-///   allocated with the first gradient; or a home of its own (Offload::gradient_folder), which is
-///   in memory while it is added to and while something reads it; or a piece on the host of the
-///   device (Offload::gradients_on_host), which is in a slot of the device then.
+///   in a Storage (Part::Gradients) that is held while it is added to and while something reads it.
+///   A resident one is allocated with the first gradient.
 class SegmentGradients {
  public:
   SegmentGradients(const SegmentLayout& layout, const std::vector<std::vector<int64_t>>& shapes);
@@ -46,10 +34,8 @@ class SegmentGradients {
   SegmentGradients(const SegmentGradients&) = delete;
   SegmentGradients& operator=(const SegmentGradients&) = delete;
 
-  /// `offload`: where the gradient shard rests, if not in memory.
   void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
-              const std::shared_ptr<MemoryLedger>& ledger,
-              const std::shared_ptr<SpareShards>& spare_shards, const OffloadStores& offload);
+              const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores);
 
   // During backward, in the reduce buffer.
   [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
@@ -94,23 +80,12 @@ class SegmentGradients {
   [[nodiscard]] Known known() const { return {has_unsharded_sum_, has_sum_, used_}; }
   void set_known(const Known& known);
 
-  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(); only within a use,
-  /// where it rests elsewhere, but for a tensor of the host (on_host()).
-  [[nodiscard]] const at::Tensor& shard() const {
-    return on_host_ == nullptr ? shard_ : on_host_->tensor();
-  }
-  /// What the shard rests in on a disk; null where it does not.
-  [[nodiscard]] SegmentHome* home() const { return home_.get(); }
-  /// Whether it lies on the host now.
-  [[nodiscard]] HostHome* on_host() const {
-    return on_host_ != nullptr && !on_host_->is_held() ? &on_host_->home() : nullptr;
-  }
-  /// Whether it rests anywhere, so that callers are shown a copy.
-  [[nodiscard]] bool rests() const { return home_ != nullptr || on_host_ != nullptr; }
-  /// Brings the shard to where it is read, if it rests elsewhere, until what is returned goes.
-  [[nodiscard]] std::shared_ptr<void> use() const;
-  /// The reduction that was started has ended: the shard may rest.
-  void rest();
+  /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(), to be used as
+  /// storage() says.
+  [[nodiscard]] const at::Tensor& shard() const { return storage_of_shard_->tensor(); }
+  [[nodiscard]] Storage& storage() const { return *storage_of_shard_; }
+  /// The reduction that was started has ended: the shard goes back to where it is kept.
+  void put_away();
   [[nodiscard]] bool has_sum() const { return has_sum_; }
   /// Of the shard, double [] on its device or the host's, not waited for. It was taken while
   /// gradients were added up, where the communicator could; else the shard is read.
@@ -132,16 +107,13 @@ class SegmentGradients {
   void abandon();
 
  private:
-  /// Brings it there for `work`, which changes it, and lets it rest again.
+  /// Holds the shard for `work`, which changes it.
   template <class Work>
   void change(const Work& work);
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
   [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
-  void allocate_shard();
-  void fetch_shard();
   void hold_shard();
-  void hold_shard_anew();
   void squares_change();
   [[nodiscard]] Communicator::Reduction target(float scale);
   [[nodiscard]] at::Tensor reduced_part();
@@ -152,7 +124,6 @@ class SegmentGradients {
   SegmentCommunicators communicators_;
   Communicator::Segment id_ = 0;
   std::shared_ptr<MemoryLedger> ledger_;
-  std::shared_ptr<SpareShards> spare_shards_;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<at::Tensor> views_;
   std::vector<bool> written_;
@@ -161,11 +132,7 @@ class SegmentGradients {
   void* partial_reduce_output_ = nullptr;
   void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
   Buffer unsharded_buffer_;
-  Buffer shard_buffer_;
-  std::unique_ptr<SegmentHome> home_;
-  std::shared_ptr<void> held_;  ///< the home's shard, while gradients are added to it
-  std::unique_ptr<PieceInSlot> on_host_;
-  at::Tensor shard_;
+  std::unique_ptr<Storage> storage_of_shard_;
   at::Tensor unsharded_sum_;
   bool has_unsharded_sum_ = false;
   bool has_partial_reduce_output_ = false;
@@ -174,7 +141,7 @@ class SegmentGradients {
   bool awaits_hook_ = false;  ///< reduced since the hook was called
   std::function<void(const at::Tensor&)> all_reduce_hook_;
   double squares_ = kUnknown;
-  at::Tensor squares_on_device_;  ///< taken before the shard went to the host
+  at::Tensor squares_on_device_;  ///< taken before the shard left the device
   bool exposed_ = false;
 };
 

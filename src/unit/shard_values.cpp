@@ -13,11 +13,12 @@ ShardValues ShardValues::narrow(int64_t start, int64_t numel) const {
   ShardValues part(values_.narrow(0, start, numel));
   part.low_ = is_split() ? low_.narrow(0, start, numel) : low_;
   part.use_ = use_;
+  part.use_low_ = use_low_;
   return part;
 }
 
 at::Tensor ShardValues::read() const {
-  if (!use_) {
+  if (!rests()) {
     return is_split() ? shard_math::join(values_, low_.to(values_.device())) : values_;
   }
   const at::Tensor all = at::empty({numel()}, values_.options().dtype(dtype()));

@@ -15,10 +15,8 @@ namespace sherd::detail {
 /// halves] in kernels.h). A view: it is written where it lies.
 class ShardValues {
  public:
-  /// Brings a view of values that rest elsewhere into memory, until what it returns goes.
-  using UseView = std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)>;
-  /// The same of values.
-  using Use = std::function<std::shared_ptr<void>(const ShardValues& part, bool writes)>;
+  /// Storage::use() of values that are not resident.
+  using Use = std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)>;
 
   ShardValues() = default;
   ShardValues(at::Tensor values)  // NOLINT(google-explicit-constructor): most values are tensors
@@ -27,20 +25,16 @@ class ShardValues {
   ShardValues(at::Tensor travelling, at::Tensor low)
       : values_(std::move(travelling)), low_(std::move(low)) {}
 
-  /// The same, which may be used only within `use`; empty: always.
-  [[nodiscard]] ShardValues resting(Use use) const {
+  /// The same, which may be used only within `use`, and the low halves within `use_low`; empty:
+  /// always.
+  [[nodiscard]] ShardValues resting(Use use, Use use_low = {}) const {
     ShardValues values = *this;
     values.use_ = std::move(use);
+    values.use_low_ = std::move(use_low);
     return values;
   }
-  /// The same of values that are one tensor.
-  [[nodiscard]] ShardValues resting(const UseView& use) const {
-    return resting(!use ? Use() : Use([use](const ShardValues& part, bool writes) {
-      return use(part.values_, writes);
-    }));
-  }
-  /// Whether they may be used only in stretches.
-  [[nodiscard]] bool rests() const { return static_cast<bool>(use_); }
+  /// Whether they may be used only in parts, by for_each_stretch().
+  [[nodiscard]] bool rests() const { return use_ || use_low_; }
   /// The tensor; of halves, the one that travels.
   [[nodiscard]] const at::Tensor& tensor() const { return values_; }
   /// Of halves, the other.
@@ -59,7 +53,9 @@ class ShardValues {
   /// written back.
   [[nodiscard]] at::Tensor read() const;
   /// Where they lie as a tensor; undefined where read() makes one.
-  [[nodiscard]] at::Tensor in_place() const { return is_split() || use_ ? at::Tensor() : values_; }
+  [[nodiscard]] at::Tensor in_place() const {
+    return is_split() || rests() ? at::Tensor() : values_;
+  }
   /// Converts from any dtype of the same kind.
   void write(const at::Tensor& values) const;
   void fill(double value) const;
@@ -68,12 +64,13 @@ class ShardValues {
   /// where they are in memory anyway.
   template <class Fn>
   void for_each_stretch(bool writes, const Fn& fn) const {
-    if (!use_) {
+    if (!rests()) {
       return fn(int64_t{0}, *this);
     }
     for (int64_t first = 0; first < numel(); first += kStretch) {
-      const ShardValues part = narrow(first, std::min(kStretch, numel() - first)).resting(Use());
-      const auto in_use = use_(part, writes);
+      const ShardValues part = narrow(first, std::min(kStretch, numel() - first)).resting({});
+      const auto in_use = use_ ? use_(part.values_, writes) : nullptr;
+      const auto low_in_use = use_low_ ? use_low_(part.low_, writes) : nullptr;
       fn(first, part);
     }
   }
@@ -84,6 +81,7 @@ class ShardValues {
   at::Tensor values_;
   at::Tensor low_;
   Use use_;
+  Use use_low_;
 };
 
 }  // namespace sherd::detail

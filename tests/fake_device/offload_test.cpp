@@ -18,7 +18,7 @@
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
 #include "storage/activation_store.h"
-#include "storage/piece_in_slot.h"
+#include "storage/host_storage.h"
 #include "tests/fake_device/offloads.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"
@@ -480,22 +480,22 @@ TEST(OffloadToTheHost, MissesWaitsThatAreTakenAway) {
   }
 }
 
-// Pieces that are written, added to and read in turns. Whether anything is wrong.
-bool work_with_pieces() {
+// Storages that are written, added to and read in turns. Whether anything is wrong.
+bool work_with_storages() {
   const c10::Device device(kDevice, 0);
   const auto ledger = std::make_shared<MemoryLedger>();
-  const auto store = std::make_shared<detail::HostStore>(device, ledger);
-  const auto slots = std::make_shared<detail::PieceSlots>(device, ledger);
+  const auto copies = std::make_shared<detail::CopyEngine>(device, ledger);
+  const auto slots = std::make_shared<detail::HostSlots>(device, ledger);
   slots->set_limit(1 << 20);
   const auto kind = MemoryKind::GradientShard;
-  detail::PieceInSlot a(store, slots, 100, at::kFloat, kind, nullptr);
-  detail::PieceInSlot b(store, slots, 100, at::kFloat, kind, nullptr);
-  detail::PieceInSlot other_size(store, slots, 200, at::kFloat, kind, nullptr);
-  const auto add = [](detail::PieceInSlot& piece, double value, bool is_first = false) {
-    is_first ? piece.hold_anew() : piece.hold();
-    at::Tensor tensor = piece.tensor();
+  detail::HostStorage a(copies, nullptr, slots, 100, at::kFloat, kind);
+  detail::HostStorage b(copies, nullptr, slots, 100, at::kFloat, kind);
+  detail::HostStorage other_size(copies, nullptr, slots, 200, at::kFloat, kind);
+  const auto add = [](detail::Storage& storage, double value, bool is_first = false) {
+    storage.hold(is_first ? detail::Access::Overwrite : detail::Access::Write);
+    at::Tensor tensor = storage.tensor();
     is_first ? tensor.fill_(value) : tensor.add_(value);
-    piece.rest();
+    storage.write_back();
   };
   for (int round = 0; round < 3; ++round) {
     add(a, 1, true);
@@ -505,18 +505,18 @@ bool work_with_pieces() {
     add(b, 10);  // before it has left
     add(a, 1, true);
     {
-      const auto in_use = b.use();
+      const auto in_use = b.read();
       b.tensor().mul_(0);  // of which the host hears nothing
     }
     add(a, 1);
-    b.fetch();  // to where it was
-    for (detail::PieceInSlot* const piece : {&a, &b, &other_size}) {
-      piece->drop();
+    b.prefetch(nullptr, nullptr);  // to where it was
+    for (detail::HostStorage* const storage : {&a, &b, &other_size}) {
+      storage->drop();
     }
   }
-  store->settle();
-  const auto all_are = [](const detail::PieceInSlot& piece, double value) {
-    return piece.tensor().eq(value).all().item<bool>();
+  copies->synchronize();
+  const auto all_are = [](detail::Storage& storage, double value) {
+    return storage.tensor().eq(value).all().item<bool>();
   };
   EXPECT_LE(ledger->bytes(MemoryKind::OffloadSlot), 4 * (2 * 100 + 200));
   return !(all_are(a, 2) && all_are(b, 30) && all_are(other_size, 100)) || !take_faults().empty();
@@ -526,10 +526,10 @@ TEST(OffloadToTheHost, PiecesMissWaitsThatAreTakenAway) {
   register_device();
   for (const uint64_t seed : {1U, 2U, 3U}) {
     set_seed(seed);
-    EXPECT_FALSE(work_with_pieces());
+    EXPECT_FALSE(work_with_storages());
   }
   set_seed(0);
-  expect_missed("pieces", 5, [] { return work_with_pieces() || !take_faults().empty(); });
+  expect_missed("storages", 5, [] { return work_with_storages() || !take_faults().empty(); });
 }
 
 }  // namespace

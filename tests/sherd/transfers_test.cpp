@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 
 #include "files/file_descriptor.h"
+#include "storage/file_storage.h"
 #include "storage/offload_file.h"
-#include "storage/segment_home.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -143,25 +143,25 @@ TEST(OffloadFile, SaysWhereThereIsNoRoomOrNoFolder) {
 }
 
 // More than may be in memory at once, used in any order, in overlapping views.
-TEST(SegmentHome, KeepsWhatIsWrittenWhileChunksComeAndGo) {
+TEST(FileStorage, KeepsWhatIsWrittenWhileChunksComeAndGo) {
   const test::TempFolder folder;
   const auto ledger = std::make_shared<MemoryLedger>();
   const auto store =
-      std::make_shared<OffloadStore>(folder.path().string(), c10::Device(c10::kCPU), ledger);
-  constexpr std::int64_t kElements = 24 * HomeChunk::kBytes / 8;
-  const std::int64_t limit = 8 * HomeChunk::kBytes;
+      std::make_shared<FileStore>(folder.path().string(), c10::Device(c10::kCPU), ledger);
+  constexpr std::int64_t kElements = 24 * FileChunk::kBytes / 8;
+  const std::int64_t limit = 8 * FileChunk::kBytes;
   {
-    SegmentHome home(store, kElements * 8);
+    FileStorage storage(store, kElements, c10::kLong);
     std::vector<std::int64_t> expected(kElements, 0);
     std::mt19937_64 random(7);
     for (int round = 0; round < 400; ++round) {
       const auto first = static_cast<std::int64_t>(random() % (kElements - 1));
       const auto most = std::min<std::int64_t>(kElements - first, 700'000);
       const auto numel = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most)) + 1;
-      const at::Tensor view = home.view(8 * first, numel, c10::kLong);
+      const at::Tensor view = storage.tensor().narrow(0, first, numel);
       const bool writes = random() % 2 == 0;
       {
-        const auto in_use = home.use(view, writes);
+        const auto in_use = storage.use(view, writes);
         auto* const data = writes ? view.mutable_data_ptr<std::int64_t>()
                                   : const_cast<std::int64_t*>(view.const_data_ptr<std::int64_t>());
         ASSERT_TRUE(std::equal(data, data + numel, expected.begin() + first)) << round;
@@ -171,13 +171,13 @@ TEST(SegmentHome, KeepsWhatIsWrittenWhileChunksComeAndGo) {
         }
       }
       if (random() % 3 == 0) {
-        home.write_back(view);
+        storage.write_back(view);
       }
       if (random() % 50 == 0) {
-        store->rest();
+        store->free_memory();
         EXPECT_EQ(ledger->bytes(MemoryKind::OffloadSlot), 0);
       }
-      home.fetch(home.view(8 * (first / 2), 1, c10::kLong));
+      storage.read_ahead(storage.tensor().narrow(0, first / 2, 1));
       EXPECT_LE(ledger->bytes(MemoryKind::OffloadSlot), limit);
     }
     EXPECT_EQ(ledger->offloaded_bytes(), kElements * 8);

@@ -1,4 +1,4 @@
-#include "storage/segment_home.h"
+#include "storage/file_storage.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,10 +15,10 @@ namespace sherd::detail {
 
 namespace {
 
-// Of small homes pages, of others chunks, which are huge pages.
+// To pages if it is small, else to chunks, which are huge pages.
 std::int64_t rounded(std::int64_t bytes) {
   const std::int64_t unit =
-      bytes < HomeChunk::kBytes ? OffloadFile::kAlignmentBytes : HomeChunk::kBytes;
+      bytes < FileChunk::kBytes ? OffloadFile::kAlignmentBytes : FileChunk::kBytes;
   return (bytes + unit - 1) / unit * unit;
 }
 
@@ -29,18 +29,18 @@ std::int64_t rounded(std::int64_t bytes) {
                   files::errno_text(error) + ").");
 }
 
-// Addresses without memory and without rights, from a chunk's bound on.
+// Addresses without memory and access rights, aligned to chunks.
 void* reserve(std::int64_t bytes) {
-  const auto size = static_cast<std::size_t>(bytes + HomeChunk::kBytes);
+  const auto size = static_cast<std::size_t>(bytes + FileChunk::kBytes);
   void* const base =
       ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) {
     refused(bytes, errno);
   }
   auto* const start = static_cast<char*>(base);
-  const auto past = reinterpret_cast<std::uintptr_t>(base) % HomeChunk::kBytes;
-  const std::size_t before = past == 0 ? 0 : static_cast<std::size_t>(HomeChunk::kBytes) - past;
-  const std::size_t after = static_cast<std::size_t>(HomeChunk::kBytes) - before;
+  const auto past = reinterpret_cast<std::uintptr_t>(base) % FileChunk::kBytes;
+  const std::size_t before = past == 0 ? 0 : static_cast<std::size_t>(FileChunk::kBytes) - past;
+  const std::size_t after = static_cast<std::size_t>(FileChunk::kBytes) - before;
   if (before > 0) {
     ::munmap(start, before);
   }
@@ -50,7 +50,7 @@ void* reserve(std::int64_t bytes) {
   return start + before;
 }
 
-void map_pages(const HomeChunk& chunk) {
+void map_pages(const FileChunk& chunk) {
   const auto size = static_cast<std::size_t>(chunk.bytes);
   if (::mprotect(chunk.data, size, PROT_READ | PROT_WRITE) != 0) {
     refused(chunk.bytes, errno);
@@ -60,7 +60,7 @@ void map_pages(const HomeChunk& chunk) {
 
 // New pages would be zeroed first, which takes a good part of the time that reading them takes.
 // False where the system cannot.
-bool move_pages(const HomeChunk& from, const HomeChunk& to) {
+bool move_pages(const FileChunk& from, const FileChunk& to) {
   constexpr int kKeepsAddresses = 4;  // MREMAP_DONTUNMAP, of Linux 5.7; headers may not have it
   const auto size = static_cast<std::size_t>(to.bytes);
   return ::mremap(from.data, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | kKeepsAddresses,
@@ -69,28 +69,28 @@ bool move_pages(const HomeChunk& from, const HomeChunk& to) {
 
 }  // namespace
 
-OffloadStore::OffloadStore(const std::string& folder, c10::Device device,
-                           std::shared_ptr<MemoryLedger> ledger, bool is_behind_host)
+FileStore::FileStore(const std::string& folder, c10::Device device,
+                     std::shared_ptr<MemoryLedger> ledger, bool is_behind_host)
     : device_(device.is_meta() ? device : c10::Device(c10::kCPU)),
       file_(device.is_meta() ? nullptr : std::make_unique<OffloadFile>(folder)),
       ledger_(std::move(ledger)),
       is_behind_host_(is_behind_host) {}
 
-// A device's ledger has what the device holds.
-void OffloadStore::count(std::int64_t bytes) {
+// The ledger of a device counts what lies on the device.
+void FileStore::count(std::int64_t bytes) {
   if (!is_behind_host_) {
     ledger_->add(MemoryKind::OffloadSlot, bytes);
   }
 }
 
-std::int64_t OffloadStore::allocate(std::int64_t bytes) {
+std::int64_t FileStore::allocate(std::int64_t bytes) {
   const std::int64_t begin = file_ ? file_->allocate(bytes) : 0;
   allocated_bytes_ += bytes;
   ledger_->add_offloaded(bytes);
   return begin;
 }
 
-void OffloadStore::release(std::int64_t begin, std::int64_t bytes) {
+void FileStore::release(std::int64_t begin, std::int64_t bytes) {
   if (file_) {
     file_->release(begin, bytes);
   }
@@ -98,18 +98,18 @@ void OffloadStore::release(std::int64_t begin, std::int64_t bytes) {
   ledger_->add_offloaded(-bytes);
 }
 
-// What has not been used for longest goes first. The last that has to go may leave its pages to
-// what they are for: then it is returned, in memory still, and nothing of it is needed.
-HomeChunk* OffloadStore::make_room(std::int64_t bytes) {
+// Frees the least recently used chunks. The last of them may hand its pages on to the new chunk: it
+// is returned still in memory.
+FileChunk* FileStore::make_room(std::int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
     const auto found = std::find_if(in_memory_.begin(), in_memory_.end(),
-                                    [](const HomeChunk* chunk) { return chunk->uses == 0; });
+                                    [](const FileChunk* chunk) { return chunk->uses == 0; });
     if (found == in_memory_.end()) {
       return nullptr;
     }
-    HomeChunk& oldest = **found;
+    FileChunk& oldest = **found;
     write_back(oldest);
-    settle(oldest);
+    await_transfer(oldest);
     if (oldest.bytes == bytes && held_bytes_ <= limit_bytes_) {
       return &oldest;
     }
@@ -118,28 +118,29 @@ HomeChunk* OffloadStore::make_room(std::int64_t bytes) {
   return nullptr;
 }
 
-void OffloadStore::rest() {
-  const std::vector<HomeChunk*> held(in_memory_.begin(), in_memory_.end());
-  for (HomeChunk* chunk : held) {
+void FileStore::free_memory() {
+  const std::vector<FileChunk*> held(in_memory_.begin(), in_memory_.end());
+  for (FileChunk* chunk : held) {
     write_back(*chunk);  // all of them, before the first is waited for
   }
-  for (HomeChunk* chunk : held) {
+  for (FileChunk* chunk : held) {
     if (chunk->uses == 0) {
-      leave(*chunk);
+      await_transfer(*chunk);
+      forget(*chunk);
     }
   }
 }
 
-void OffloadStore::forget_failure() {
-  for (HomeChunk* chunk : std::vector<HomeChunk*>(in_memory_.begin(), in_memory_.end())) {
-    settle_quietly(*chunk);
+void FileStore::forget_failure() {
+  for (FileChunk* chunk : std::vector<FileChunk*>(in_memory_.begin(), in_memory_.end())) {
+    await_transfer_quietly(*chunk);
   }
   has_failed_ = false;
 }
 
-// Of a chunk that lies in the file alone.
-void OffloadStore::give_memory(HomeChunk& chunk) {
-  HomeChunk* const leaving = make_room(chunk.bytes);
+// For a chunk that is in the file alone.
+void FileStore::give_memory(FileChunk& chunk) {
+  FileChunk* const leaving = make_room(chunk.bytes);
   const bool has_pages = file_ && leaving != nullptr && move_pages(*leaving, chunk);
   if (leaving != nullptr) {
     forget(*leaving);
@@ -154,12 +155,12 @@ void OffloadStore::give_memory(HomeChunk& chunk) {
     count(chunk.bytes);
   }
   held_bytes_ += chunk.bytes;
-  chunk.place = HomeChunk::Place::Memory;
+  chunk.place = FileChunk::Place::Memory;
   in_memory_.push_back(&chunk);
 }
 
-void OffloadStore::fetch(HomeChunk& chunk) {
-  if (chunk.place != HomeChunk::Place::File) {
+void FileStore::fetch(FileChunk& chunk) {
+  if (chunk.place != FileChunk::Place::File) {
     return;
   }
   give_memory(chunk);
@@ -169,20 +170,20 @@ void OffloadStore::fetch(HomeChunk& chunk) {
   try {
     chunk.transfer =
         file_->transfers().start(Transfers::Direction::Read, chunk.data, chunk.bytes, chunk.offset);
-    chunk.place = HomeChunk::Place::OnTheWay;
+    chunk.place = FileChunk::Place::Arriving;
   } catch (...) {
     forget(chunk);
     throw;
   }
 }
 
-// Waits for a transfer that is under way.
-void OffloadStore::settle(HomeChunk& chunk) {
-  using Place = HomeChunk::Place;
-  if (chunk.place != Place::OnTheWay && chunk.place != Place::WrittenBack) {
+// Waits for the transfer of a chunk, if there is one.
+void FileStore::await_transfer(FileChunk& chunk) {
+  using Place = FileChunk::Place;
+  if (chunk.place != Place::Arriving && chunk.place != Place::Leaving) {
     return;
   }
-  const bool was_read = std::exchange(chunk.place, Place::Memory) == Place::OnTheWay;
+  const bool was_read = std::exchange(chunk.place, Place::Memory) == Place::Arriving;
   try {
     file_->transfers().wait(chunk.transfer);
   } catch (...) {
@@ -197,38 +198,32 @@ void OffloadStore::settle(HomeChunk& chunk) {
 }
 
 // For values that are no longer needed: a failed transfer does not matter.
-void OffloadStore::settle_quietly(HomeChunk& chunk) {
+void FileStore::await_transfer_quietly(FileChunk& chunk) {
   try {
-    settle(chunk);
+    await_transfer(chunk);
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
   }
 }
 
-void OffloadStore::bring(HomeChunk& chunk) {
+void FileStore::bring(FileChunk& chunk) {
   fetch(chunk);
-  settle(chunk);
+  await_transfer(chunk);
   in_memory_.splice(in_memory_.end(), in_memory_,
                     std::find(in_memory_.begin(), in_memory_.end(), &chunk));
 }
 
-void OffloadStore::write_back(HomeChunk& chunk) {
-  if (!chunk.differs || chunk.uses > 0 || chunk.place != HomeChunk::Place::Memory || !file_) {
+void FileStore::write_back(FileChunk& chunk) {
+  if (!chunk.differs || chunk.uses > 0 || chunk.place != FileChunk::Place::Memory || !file_) {
     return;
   }
   chunk.transfer =
       file_->transfers().start(Transfers::Direction::Write, chunk.data, chunk.bytes, chunk.offset);
-  chunk.place = HomeChunk::Place::WrittenBack;
+  chunk.place = FileChunk::Place::Leaving;
   chunk.differs = false;
 }
 
-void OffloadStore::leave(HomeChunk& chunk) {
-  write_back(chunk);
-  settle(chunk);
-  forget(chunk);
-}
-
-// Its memory goes, with what differs.
-void OffloadStore::forget(HomeChunk& chunk) {
+// Frees its memory, and loses what differs.
+void FileStore::forget(FileChunk& chunk) {
   if (file_) {
     const auto size = static_cast<std::size_t>(chunk.bytes);
     // Remaps the pages, so that a system that accounts for promised memory no longer counts them.
@@ -239,32 +234,35 @@ void OffloadStore::forget(HomeChunk& chunk) {
   chunk.on_meta = Buffer();
   held_bytes_ -= chunk.bytes;
   in_memory_.remove(&chunk);
-  chunk.place = HomeChunk::Place::File;
+  chunk.place = FileChunk::Place::File;
   chunk.differs = false;
 }
 
-class SegmentHome::Use {
+class FileStorage::Use {
  public:
-  Use(SegmentHome& home, Span span) : home_(home), span_(span) {
+  Use(FileStorage& storage, Span span) : storage_(storage), span_(span) {
     for (std::size_t i = span_.first; i < span_.last; ++i) {
-      ++home_.chunks_[i].uses;
+      ++storage_.chunks_[i].uses;
     }
   }
   ~Use() {
     for (std::size_t i = span_.first; i < span_.last; ++i) {
-      --home_.chunks_[i].uses;
+      --storage_.chunks_[i].uses;
     }
   }
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
  private:
-  SegmentHome& home_;
+  FileStorage& storage_;
   Span span_;
 };
 
-SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes)
-    : store_(std::move(store)), bytes_(rounded(bytes)), offset_(store_->allocate(bytes_)) {
+FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
+                         c10::ScalarType dtype)
+    : store_(std::move(store)),
+      bytes_(rounded(numel * static_cast<std::int64_t>(c10::elementSize(dtype)))),
+      offset_(store_->allocate(bytes_)) {
   const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
   storage_ = movable_storage(bytes_, store_->device_);
   try {
@@ -274,18 +272,20 @@ SegmentHome::SegmentHome(std::shared_ptr<OffloadStore> store, std::int64_t bytes
     throw;
   }
   point_at(*storage_, has_memory ? addresses_ : this);
-  for (std::int64_t begin = 0; begin < bytes_; begin += HomeChunk::kBytes) {
-    HomeChunk& chunk = chunks_.emplace_back();
+  tensor_ = view_of(storage_, 0, {numel}, dtype);
+  for (std::int64_t begin = 0; begin < bytes_; begin += FileChunk::kBytes) {
+    FileChunk& chunk = chunks_.emplace_back();
     chunk.data = has_memory ? static_cast<char*>(addresses_) + begin : nullptr;
-    chunk.bytes = std::min(HomeChunk::kBytes, bytes_ - begin);
+    chunk.bytes = std::min(FileChunk::kBytes, bytes_ - begin);
     chunk.offset = offset_ + begin;
   }
 }
 
-SegmentHome::~SegmentHome() {
-  for (HomeChunk& chunk : chunks_) {
-    store_->settle_quietly(chunk);
-    if (chunk.place != HomeChunk::Place::File) {
+FileStorage::~FileStorage() {
+  held_.reset();
+  for (FileChunk& chunk : chunks_) {
+    store_->await_transfer_quietly(chunk);
+    if (chunk.place != FileChunk::Place::File) {
       store_->forget(chunk);
     }
   }
@@ -296,20 +296,15 @@ SegmentHome::~SegmentHome() {
   }
 }
 
-at::Tensor SegmentHome::view(std::int64_t offset, std::int64_t numel, c10::ScalarType dtype) const {
-  const auto element = static_cast<std::int64_t>(c10::elementSize(dtype));
-  return view_of(storage_, offset / element, {numel}, dtype);
-}
-
-SegmentHome::Span SegmentHome::chunks_of(const at::Tensor& view) const {
+FileStorage::Span FileStorage::chunks_of(const at::Tensor& view) const {
   const auto element = static_cast<std::int64_t>(view.element_size());
   const std::int64_t begin = view.storage_offset() * element;
   const std::int64_t end = begin + view.numel() * element;
-  return {static_cast<std::size_t>(begin / HomeChunk::kBytes),
-          static_cast<std::size_t>((end + HomeChunk::kBytes - 1) / HomeChunk::kBytes)};
+  return {static_cast<std::size_t>(begin / FileChunk::kBytes),
+          static_cast<std::size_t>((end + FileChunk::kBytes - 1) / FileChunk::kBytes)};
 }
 
-void SegmentHome::fetch(const at::Tensor& view) {
+void FileStorage::read_ahead(const at::Tensor& view) {
   const Span span = chunks_of(view);
   const Use stays(*this, span);  // while room is made for the next
   for (std::size_t i = span.first; i < span.last; ++i) {
@@ -317,7 +312,7 @@ void SegmentHome::fetch(const at::Tensor& view) {
   }
 }
 
-std::shared_ptr<void> SegmentHome::use(const at::Tensor& view, bool writes) {
+std::shared_ptr<void> FileStorage::use(const at::Tensor& view, bool writes) {
   const Span span = chunks_of(view);
   auto stays = std::make_shared<Use>(*this, span);
   for (std::size_t i = span.first; i < span.last; ++i) {
@@ -330,11 +325,11 @@ std::shared_ptr<void> SegmentHome::use(const at::Tensor& view, bool writes) {
   return stays;
 }
 
-std::shared_ptr<void> SegmentHome::use_anew() {
+std::shared_ptr<void> FileStorage::overwrite() {
   auto stays = std::make_shared<Use>(*this, Span{0, chunks_.size()});
-  for (HomeChunk& chunk : chunks_) {
-    store_->settle(chunk);
-    if (chunk.place == HomeChunk::Place::File) {
+  for (FileChunk& chunk : chunks_) {
+    store_->await_transfer(chunk);
+    if (chunk.place == FileChunk::Place::File) {
       store_->give_memory(chunk);
     }
     store_->bring(chunk);
@@ -343,16 +338,35 @@ std::shared_ptr<void> SegmentHome::use_anew() {
   return stays;
 }
 
-void SegmentHome::discard() {
-  for (HomeChunk& chunk : chunks_) {
-    store_->settle(chunk);
-    if (chunk.place != HomeChunk::Place::File && chunk.uses == 0) {
+const c10::Event* FileStorage::fetched() {
+  hold(Access::Read);
+  return nullptr;
+}
+
+void FileStorage::hold(Access access) {
+  if (held_ == nullptr) {
+    held_ = access == Access::Overwrite ? overwrite() : use(tensor_, access == Access::Write);
+  }
+}
+
+void FileStorage::write_back() {
+  if (held_ != nullptr) {
+    held_.reset();
+    write_back(tensor_);
+  }
+}
+
+void FileStorage::discard() {
+  held_.reset();
+  for (FileChunk& chunk : chunks_) {
+    store_->await_transfer(chunk);
+    if (chunk.place != FileChunk::Place::File && chunk.uses == 0) {
       store_->forget(chunk);
     }
   }
 }
 
-void SegmentHome::write_back(const at::Tensor& view) {
+void FileStorage::write_back(const at::Tensor& view) {
   const Span span = chunks_of(view);
   for (std::size_t i = span.first; i < span.last; ++i) {
     store_->write_back(chunks_[i]);

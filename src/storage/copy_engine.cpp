@@ -1,10 +1,9 @@
-#include "storage/host_store.h"
+#include "storage/copy_engine.h"
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "storage/host_home.h"
 #include "storage/movable_storage.h"
 #include "storage/side_stream.h"
 
@@ -20,38 +19,38 @@ std::int64_t rounded(std::size_t bytes) {
 
 }  // namespace
 
-HostStore::HostStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
+CopyEngine::CopyEngine(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
     : device_(device),
       ledger_(std::move(ledger)),
       streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {
   if (streams_ != nullptr) {
-    beside_ = side_stream(device, StreamPriority::Normal);
+    side_stream_ = detail::side_stream(device, StreamPriority::Normal);
   }
 }
 
-HostStore::~HostStore() {
+CopyEngine::~CopyEngine() {
   try {
-    settle();
+    synchronize();
     join();
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
   }
-  piece_streams_.reset();
+  whole_streams_.reset();
   streams_.reset();  // before the slots go
 }
 
-std::int64_t HostStore::bytes_in_slot(const std::vector<OnHost>& tensors) {
+std::int64_t CopyEngine::bytes_in_slot(const std::vector<StoredView>& views) {
   std::int64_t bytes = 0;
-  for (const OnHost& tensor : tensors) {
-    bytes += rounded(tensor.view.nbytes());
+  for (const StoredView& one : views) {
+    bytes += rounded(one.view.nbytes());
   }
   return bytes;
 }
 
-void HostStore::reserve(std::int64_t slot_bytes) {
+void CopyEngine::reserve(std::int64_t slot_bytes) {
   if (slot_bytes <= slot_bytes_) {
     return;
   }
-  settle();
+  synchronize();
   if (streams_ != nullptr) {
     CopyStreams::order(streams_->to_device(), streams_->current());
     CopyStreams::order(streams_->to_host(), streams_->current());
@@ -69,41 +68,41 @@ void HostStore::reserve(std::int64_t slot_bytes) {
   }
 }
 
-std::optional<c10::Stream> HostStore::stream_beside() const {
-  if (beside_) {
-    CopyStreams::order(streams_->current(), *beside_);
+std::optional<c10::Stream> CopyEngine::side_stream() const {
+  if (side_stream_) {
+    CopyStreams::order(streams_->current(), *side_stream_);
   }
-  return beside_;
+  return side_stream_;
 }
 
-void HostStore::join() const {
-  if (beside_) {
-    CopyStreams::order(*beside_, streams_->current());
+void CopyEngine::join() const {
+  if (side_stream_) {
+    CopyStreams::order(*side_stream_, streams_->current());
   }
 }
 
-void HostStore::begin() {
+void CopyEngine::begin() {
   const bool was_left = !std::exchange(fetched_, {}).empty();
   if (streams_ == nullptr) {
     return;
   }
   CopyStreams::order(streams_->to_host(), streams_->to_device());
-  if (piece_streams_ != nullptr) {
-    CopyStreams::order(piece_streams_->to_host(), streams_->to_device());
+  if (whole_streams_ != nullptr) {
+    CopyStreams::order(whole_streams_->to_host(), streams_->to_device());
   }
   if (was_left) {  // slots that are worked with
     CopyStreams::order(streams_->current(), streams_->to_device());
   }
 }
 
-void HostStore::fetch(const std::vector<OnHost>& tensors, std::size_t written) {
+void CopyEngine::fetch(const std::vector<StoredView>& views, std::size_t written) {
   Slot& slot = slots_[next_++ % slots_.size()];
-  slot.on_host.assign(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(written));
+  slot.views.assign(views.begin(), views.begin() + static_cast<std::ptrdiff_t>(written));
   slot.on_device.clear();
   slot.in_use.clear();
   auto* at = static_cast<char*>(slot.memory.data());
-  for (const OnHost& tensor : tensors) {
-    const at::Tensor& view = tensor.view;
+  for (const StoredView& one : views) {
+    const at::Tensor& view = one.view;
     slot.on_device.push_back(flat_tensor(at, view.numel(), view.scalar_type(), device_));
     at += rounded(view.nbytes());
   }
@@ -113,14 +112,14 @@ void HostStore::fetch(const std::vector<OnHost>& tensors, std::size_t written) {
   }
   is_copying_ = true;
   slot.written.block(streams_->to_device());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  for (std::size_t i = 0; i < views.size(); ++i) {
     slot.in_use.push_back(
-        tensors[i].home->copy_to_device(streams_->to_device(), tensors[i].view, slot.on_device[i]));
+        views[i].storage->copy_to_device(streams_->to_device(), views[i].view, slot.on_device[i]));
   }
   slot.fetched.record(streams_->to_device());
 }
 
-const std::vector<at::Tensor>& HostStore::use() {
+const std::vector<at::Tensor>& CopyEngine::wait() {
   Slot& slot = *fetched_.front();
   if (streams_ != nullptr) {
     slot.fetched.block(streams_->current());
@@ -128,58 +127,57 @@ const std::vector<at::Tensor>& HostStore::use() {
   return slot.on_device;
 }
 
-void HostStore::write_back() {
+void CopyEngine::write_back() {
   Slot& slot = *fetched_.front();
   fetched_.pop_front();
   if (streams_ == nullptr) {
     return;
   }
   CopyStreams::order(streams_->current(), streams_->to_host());
-  for (std::size_t i = 0; i < slot.on_host.size(); ++i) {
-    slot.on_host[i].home->copy_to_host(streams_->to_host(), slot.on_device[i],
-                                       slot.on_host[i].view);
+  for (std::size_t i = 0; i < slot.views.size(); ++i) {
+    slot.views[i].storage->copy_to_host(streams_->to_host(), slot.on_device[i], slot.views[i].view);
   }
   slot.in_use.clear();
-  for (const OnHost& written : slot.on_host) {
-    written.home->write_back(written.view);
+  for (const StoredView& written : slot.views) {
+    written.storage->write_back(written.view);
   }
   slot.written.record(streams_->to_host());
 }
 
-void HostStore::leave() {
+void CopyEngine::abandon() {
   for (Slot& slot : slots_) {
     slot.in_use.clear();
   }
 }
 
-std::optional<c10::Event> HostStore::written_back() const {
+std::optional<c10::Event> CopyEngine::written_back() const {
   return streams_ == nullptr ? std::nullopt
                              : std::optional(CopyStreams::reached(streams_->to_host()));
 }
 
-std::optional<c10::Event> HostStore::pieces_written_back() const {
-  return piece_streams_ == nullptr ? std::nullopt
-                                   : std::optional(CopyStreams::reached(piece_streams_->to_host()));
+std::optional<c10::Event> CopyEngine::whole_written_back() const {
+  return whole_streams_ == nullptr ? std::nullopt
+                                   : std::optional(CopyStreams::reached(whole_streams_->to_host()));
 }
 
-const CopyStreams* HostStore::piece_streams() {
+const CopyStreams* CopyEngine::whole_streams() {
   if (streams_ == nullptr) {
     return nullptr;
   }
-  if (piece_streams_ == nullptr) {
-    piece_streams_ = std::make_unique<CopyStreams>(device_);
+  if (whole_streams_ == nullptr) {
+    whole_streams_ = std::make_unique<CopyStreams>(device_);
   }
   is_copying_ = true;
-  return piece_streams_.get();
+  return whole_streams_.get();
 }
 
-void HostStore::settle() {
+void CopyEngine::synchronize() {
   if (!std::exchange(is_copying_, false)) {
     return;
   }
   streams_->synchronize();
-  if (piece_streams_ != nullptr) {
-    piece_streams_->synchronize();
+  if (whole_streams_ != nullptr) {
+    whole_streams_->synchronize();
   }
 }
 

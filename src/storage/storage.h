@@ -1,0 +1,135 @@
+#pragma once
+// Where a rank keeps a part of its model's state.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include "sherd/memory.h"
+
+namespace sherd::detail {
+
+class FileStore;
+
+/// Overwrite: the contents are not read, and are undefined before they are written.
+enum class Access : std::uint8_t { Read, Write, Overwrite };
+
+/// [Note: Storage]
+/// Elements of one dtype, [numel], zero at first. They are kept in the memory that the model is
+/// computed in (ResidentStorage), in a file (FileStorage, on CPUs), or on the host of a device
+/// (HostStorage). Users hold a Storage and do not ask which kind it is. There are three ways to use
+/// what is not resident:
+/// - the host reads and writes a view of tensor() within use();
+/// - the current stream works with all of it between hold() and write_back() or drop();
+/// - an update copies views to slots of the device and back (CopyEngine).
+/// Resident storage is usable at any time: all of these do nothing. A failed transfer throws
+/// Error(StorageIo), and FileStore remembers it. Used by one thread.
+class Storage {
+ public:
+  Storage() = default;
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  virtual ~Storage() = default;
+
+  /// [numel] where it is now: on the device while it is held, else where it is kept.
+  [[nodiscard]] virtual const at::Tensor& tensor() { return tensor_; }
+  /// False if callers must be shown a copy.
+  [[nodiscard]] virtual bool is_resident() const { return false; }
+  /// Whether it is between hold() and write_back() or drop().
+  [[nodiscard]] virtual bool is_held() const { return false; }
+  /// The file that it is kept in, on this host or behind it; null if it is in no file.
+  [[nodiscard]] virtual FileStore* file() const { return nullptr; }
+  /// The address of a gathered shard that is read where it is kept; null if it must be copied.
+  [[nodiscard]] virtual void* address() const { return nullptr; }
+  /// Whether an all-gather reads it from a place that prefetch() is given.
+  [[nodiscard]] virtual bool needs_place() const { return false; }
+
+  /// The host may read and, with `writes`, write `view` while the result lives. Blocks.
+  [[nodiscard]] virtual std::shared_ptr<void> use(const at::Tensor& /*view*/, bool /*writes*/) {
+    return nullptr;
+  }
+  using Use = std::function<std::shared_ptr<void>(const at::Tensor& view, bool writes)>;
+  /// Returns use() as a function, which the storage must outlive; empty if it is resident.
+  [[nodiscard]] Use usable() {
+    return is_resident() ? Use() : [this](const at::Tensor& view, bool writes) {
+      return use(view, writes);
+    };
+  }
+  /// Starts to read `view` from a file.
+  virtual void read_ahead(const at::Tensor& /*view*/) {}
+  /// Starts to write what differs in `view` to the file.
+  virtual void write_back(const at::Tensor& /*view*/) {}
+  /// Copies a view on `stream`. The result keeps pages of a file in memory.
+  [[nodiscard]] virtual std::shared_ptr<void> copy_to_device(const c10::Stream& stream,
+                                                             const at::Tensor& view,
+                                                             const at::Tensor& to);
+  virtual void copy_to_host(const c10::Stream& stream, const at::Tensor& from,
+                            const at::Tensor& view);
+
+  /// Starts to bring all of it to the device: to `place`, when `free` has come (null: at once), or
+  /// to a slot of its own.
+  virtual void prefetch(void* /*place*/ = nullptr, const c10::Event* /*free*/ = nullptr) {}
+  /// The event of the last prefetch(); null if nothing was copied. From a file it blocks until the
+  /// bytes are there.
+  [[nodiscard]] virtual const c10::Event* fetched() { return nullptr; }
+  /// The current stream may use tensor() from now on.
+  virtual void hold(Access /*access*/) {}
+  /// The current stream has used it: starts to write it back. Nothing if it is not held.
+  virtual void write_back() {}
+  /// The same, but what was written on the device is not kept.
+  virtual void drop() {}
+  /// The contents are not needed any more; undefined until they are written.
+  virtual void discard() {}
+  /// CopyEngine has begun to copy back all views that were written.
+  virtual void views_written_back() {}
+
+  /// Holds it for reading until the result goes, unless it is held anyway.
+  [[nodiscard]] std::shared_ptr<void> read();
+
+ protected:
+  at::Tensor tensor_;  ///< where it is kept
+};
+
+/// Buffers that were given back, for the next of the same size.
+class SpareBuffers {
+ public:
+  [[nodiscard]] Buffer take(std::int64_t bytes, MemoryKind kind,
+                            const std::shared_ptr<MemoryLedger>& ledger, c10::Device device);
+  void give(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
+
+ private:
+  std::vector<Buffer> buffers_;
+};
+
+/// In the memory that the model is computed in.
+class ResidentStorage final : public Storage {
+ public:
+  /// Memory of somebody else's.
+  explicit ResidentStorage(at::Tensor tensor) { tensor_ = std::move(tensor); }
+  /// `spare`: memory is taken from there with the first tensor(), and given back by discard();
+  /// null: allocated now.
+  ResidentStorage(std::int64_t numel, c10::ScalarType dtype, MemoryKind kind,
+                  std::shared_ptr<MemoryLedger> ledger, c10::Device device,
+                  std::shared_ptr<SpareBuffers> spare = nullptr);
+
+  [[nodiscard]] const at::Tensor& tensor() override;
+  [[nodiscard]] bool is_resident() const override { return true; }
+  void discard() override;
+
+ private:
+  std::int64_t numel_ = 0;
+  c10::ScalarType dtype_ = c10::ScalarType::Float;
+  MemoryKind kind_ = MemoryKind::GradientShard;
+  std::shared_ptr<MemoryLedger> ledger_;
+  c10::Device device_ = c10::kCPU;
+  std::shared_ptr<SpareBuffers> spare_;
+  Buffer buffer_;
+};
+
+}  // namespace sherd::detail

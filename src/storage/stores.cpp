@@ -1,0 +1,100 @@
+#include "storage/stores.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sherd::detail {
+
+Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<MemoryLedger> ledger)
+    : offload_(offload), device_(device), ledger_(std::move(ledger)) {
+  const auto open = [&](Part part, const std::string& folder, bool is_on_host) {
+    if (!folder.empty()) {
+      files_[static_cast<std::size_t>(part)] =
+          std::make_shared<FileStore>(folder, device_, ledger_, is_on_host);
+    }
+  };
+  open(Part::Optimizer, offload_.optimizer_folder, offload_.optimizer_on_host);
+  open(Part::Gradients, offload_.gradient_folder, offload_.gradients_on_host);
+  open(Part::Parameters, offload_.parameter_folder, offload_.parameters_on_host);
+  if (offload_.optimizer_on_host || offload_.gradients_on_host || offload_.parameters_on_host) {
+    copies_ = std::make_shared<CopyEngine>(device_, ledger_);
+  }
+  if (offload_.gradients_on_host) {
+    gradient_slots_ = std::make_shared<HostSlots>(device_, ledger_);
+  }
+  if (offload_.activations_on_host) {
+    activations_ = std::make_shared<ActivationStore>(device_, ledger_);
+  }
+}
+
+std::unique_ptr<Storage> Stores::offloaded(Part part, std::int64_t numel, c10::ScalarType dtype,
+                                           MemoryKind kind) const {
+  const bool is_on_host = part == Part::Optimizer   ? offload_.optimizer_on_host
+                          : part == Part::Gradients ? offload_.gradients_on_host
+                                                    : offload_.parameters_on_host;
+  const std::shared_ptr<FileStore>& file = files_[static_cast<std::size_t>(part)];
+  if (is_on_host) {
+    const auto slots = part == Part::Gradients ? gradient_slots_ : nullptr;
+    return std::make_unique<HostStorage>(copies_, file, slots, numel, dtype, kind);
+  }
+  return file == nullptr ? nullptr : std::make_unique<FileStorage>(file, numel, dtype);
+}
+
+std::unique_ptr<Storage> Stores::make(Part part, std::int64_t numel, c10::ScalarType dtype,
+                                      MemoryKind kind) const {
+  if (auto storage = offloaded(part, numel, dtype, kind)) {
+    return storage;
+  }
+  const auto spare = part == Part::Gradients ? spare_gradients_ : nullptr;
+  return std::make_unique<ResidentStorage>(numel, dtype, kind, ledger_, device_, spare);
+}
+
+FileStore* Stores::file(Part part) const {
+  return files_[static_cast<std::size_t>(part)].get();
+}
+
+std::vector<FileStore*> Stores::files() const {
+  std::vector<FileStore*> files;
+  for (const auto& file : files_) {
+    if (file != nullptr) {
+      files.push_back(file.get());
+    }
+  }
+  return files;
+}
+
+std::int64_t Stores::most_in_memory_bytes() const {
+  std::int64_t bytes = copies_ == nullptr ? 0 : copies_->slot_bytes();
+  for (const FileStore* file : files()) {
+    bytes += file->is_behind_host() ? 0 : file->most_in_memory_bytes();
+  }
+  return bytes;
+}
+
+std::int64_t Stores::most_page_bytes() const {
+  std::int64_t bytes = 0;
+  for (const FileStore* file : files()) {
+    bytes += file->is_behind_host() ? file->most_in_memory_bytes() : 0;
+  }
+  return bytes;
+}
+
+void Stores::free_memory() const {
+  for (FileStore* file : files()) {
+    file->free_memory();
+  }
+}
+
+bool Stores::take_failure() const {
+  const std::vector<FileStore*> all = files();
+  if (std::none_of(all.begin(), all.end(),
+                   [](const FileStore* file) { return file->has_failed(); })) {
+    return false;
+  }
+  for (FileStore* file : all) {
+    file->forget_failure();
+  }
+  return true;
+}
+
+}  // namespace sherd::detail
