@@ -13,7 +13,7 @@
 #include "step/engine.h"
 #include "step/replay.h"
 #include "storage/own_work.h"
-#include "storage/side_stream.h"
+#include "storage/streams.h"
 
 namespace sherd {
 

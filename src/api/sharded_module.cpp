@@ -7,8 +7,7 @@
 #include "sherd/error.h"
 #include "sherd/unit.h"
 #include "step/engine.h"
-#include "unit/memory_plan.h"
-#include "unit/value_shards.h"
+#include "unit/model.h"
 
 namespace sherd {
 

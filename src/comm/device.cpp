@@ -13,8 +13,7 @@
 #include "comm/reduce_buffers.h"
 #include "storage/device_graph.h"
 #include "storage/movable_storage.h"
-#include "storage/side_stream.h"
-#include "storage/stream_event.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

@@ -10,7 +10,7 @@
 #include "state/transfer.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
-#include "unit/value_shards.h"
+#include "unit/model.h"
 
 namespace sherd {
 

@@ -14,8 +14,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/Storage.h>
 
-#include "storage/copy_streams.h"
 #include "storage/pinned_buffer.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

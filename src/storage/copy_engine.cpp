@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "storage/movable_storage.h"
-#include "storage/side_stream.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

@@ -12,8 +12,8 @@
 #include <c10/core/Stream.h>
 
 #include "sherd/memory.h"
-#include "storage/copy_streams.h"
 #include "storage/storage.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

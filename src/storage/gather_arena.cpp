@@ -6,7 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "storage/own_work.h"
-#include "storage/stream_event.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

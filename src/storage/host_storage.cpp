@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "storage/movable_storage.h"
-#include "storage/stream_event.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

@@ -6,12 +6,16 @@
 #include <string>
 #include <utility>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
 #include "sherd/error.h"
+#include "storage/device_graph.h"
+#include "storage/own_work.h"
 #include "storage/profiler_range.h"
 
 namespace sherd {
@@ -172,6 +176,43 @@ Buffer::~Buffer() {
   if (bytes_ > 0) {
     ledger_->add(kind_, -bytes_);
   }
+}
+
+HostCopy::HostCopy(const at::Tensor& tensor) {
+  detail::own_work([&] {
+    const at::Tensor source = tensor.detach();
+    if (source.is_cpu()) {
+      on_host_ = source.clone();
+      return;
+    }
+    on_host_ = at::empty(source.sizes(), source.options().device(at::kCPU)).pin_memory();
+    on_host_.copy_(source, /*non_blocking=*/true);
+    const c10::impl::VirtualGuardImpl device(source.device().type());
+    come_.emplace(source.device().type());
+    come_->record(device.getStream(source.device()));
+  });
+}
+
+const at::Tensor& HostCopy::wait() const {
+  if (come_) {
+    come_->synchronize();
+  }
+  return on_host_;
+}
+
+at::Tensor to_device(const at::Tensor& tensor, c10::Device device) {
+  const bool crosses = tensor.is_cpu() && !device.is_cpu() && !device.is_meta();
+  if (!crosses || tensor.requires_grad() || tensor.numel() == 0) {
+    return tensor.to(device);
+  }
+  if (detail::capture_of(device) != 0) {
+    throw Error(ExitCode::Usage,
+                "[to_device] a tensor of the host, of " + std::to_string(tensor.numel()) +
+                    " elements, is moved to " + device.str() +
+                    " in a micro-batch that is captured as a graph, which would read the host's "
+                    "memory again each time: pass it as an input.");
+  }
+  return tensor.pin_memory().to(device, /*non_blocking=*/true);
 }
 
 }  // namespace sherd

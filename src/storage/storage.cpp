@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "storage/copy_streams.h"
 #include "storage/movable_storage.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

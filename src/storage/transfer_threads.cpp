@@ -12,7 +12,7 @@
 #include "files/system_text.h"
 #include "launch/quiet_thread.h"
 #include "sherd/error.h"
-#include "storage/transfer_parts.h"
+#include "storage/transfers.h"
 
 namespace sherd::detail {
 

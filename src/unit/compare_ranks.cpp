@@ -1,5 +1,3 @@
-#include "unit/compare_ranks.h"
-
 #include <algorithm>
 
 #include <c10/util/Exception.h>

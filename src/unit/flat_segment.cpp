@@ -8,7 +8,7 @@
 #include "sherd/error.h"
 #include "storage/device_graph.h"
 #include "storage/movable_storage.h"
-#include "storage/stream_event.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 

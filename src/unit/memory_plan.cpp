@@ -1,5 +1,3 @@
-#include "unit/memory_plan.h"
-
 #include <algorithm>
 
 #include "comm/reduce_buffers.h"

@@ -7,17 +7,40 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+
 #include "sherd/options.h"
+#include "sherd/sharded_module.h"
 #include "sherd/world.h"
 #include "storage/gather_arena.h"
 #include "unit/collectives.h"
-#include "unit/model_buffer.h"
 #include "unit/model_communicators.h"
 #include "unit/unit_state.h"
 
 namespace sherd::detail {
+
+/// A buffer of the model, once however many names it has.
+struct ModelBuffer {
+  std::string name;                  ///< qualified, of its first owner
+  std::vector<std::string> aliases;  ///< other names of the same tensor
+  at::Tensor tensor;                 ///< the module's own
+  bool has_values = true;            ///< false: built on meta and not written yet
+  uint32_t version = 0;              ///< of a buffer built on meta, when it got memory
+
+  /// Whether a module inside `unit` has it.
+  [[nodiscard]] bool is_inside(const std::string& unit) const;
+  /// Values are also there once an operator has written the buffer in place.
+  [[nodiscard]] bool is_written() const { return has_values || tensor._version() != version; }
+};
+
+/// Gathers the names of each tensor. Gives those on meta memory of zeros, and moves and casts the
+/// others: to `device`, and floating-point ones to `dtype`, where it is set.
+[[nodiscard]] std::vector<ModelBuffer> take_over_buffers(
+    const std::vector<std::pair<std::string, at::Tensor>>& named, c10::Device device,
+    const std::optional<c10::ScalarType>& dtype);
 
 struct Model {
   /// Compares what the ranks are about to shard, allocates it, and takes over the parameters'
@@ -65,5 +88,22 @@ void rest(Model& model);
 [[nodiscard]] int64_t gathered_limit_bytes(const Model& model);
 /// Throws Error(Usage), naming `operation`, for what was built on meta and has no values yet.
 void require_values(const Model& model, const std::string& operation);
+
+/// Runs `build`, which makes the model's units, and compares units, shapes, dtypes and options.
+/// Collective. Throws on every rank: what `build` threw on one of them, as agree() does;
+/// Error(RanksDisagree), naming the first rank that differs from rank 0, and in what.
+void build_and_compare(Model& model, const std::function<void()>& build);
+
+/// See ShardedModule::planned_peak_bytes().
+[[nodiscard]] int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches);
+
+/// Of gradient shards: those of units that are written or reduced at the same time.
+[[nodiscard]] int64_t reduced_at_once_bytes(const Model& model);
+/// The same where they rest on the host: another one leaves.
+[[nodiscard]] int64_t gradient_slot_bytes(const Model& model);
+
+/// As ShardedModule::parameter_shards(), without gradients: what backward left is neither scaled
+/// nor shown, so that the gradient norm taken while it was added up stays known.
+[[nodiscard]] std::vector<ParameterShard> value_shards(const Model& model);
 
 }  // namespace sherd::detail

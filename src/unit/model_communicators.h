@@ -7,7 +7,7 @@
 
 #include "sherd/options.h"
 #include "sherd/world.h"
-#include "unit/segment_communicators.h"
+#include "unit/segment_gradients.h"
 
 namespace sherd::detail {
 

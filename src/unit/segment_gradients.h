@@ -10,11 +10,23 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include "sherd/communicator.h"
 #include "storage/stores.h"
-#include "unit/segment_communicators.h"
 #include "unit/shard_layout.h"
 
 namespace sherd::detail {
+
+/// The communicators that the segments of a model use, each with the same numbering.
+struct SegmentCommunicators {
+  Communicator* shards = nullptr;  ///< over the ranks that a segment is cut over
+  /// Over the ranks that hold the same piece; null where this rank's is the only copy. It carries
+  /// gradients alone: it reduces into a rank's part of the all-reduce, and gathers the parts.
+  Communicator* replicas = nullptr;
+  /// Over fewer ranks, with the pieces that are kept after forward; null unless wanted.
+  Communicator* post_forward = nullptr;
+  /// Over the shard group, with fp32 masters; null unless evaluation is in full precision.
+  Communicator* full_precision = nullptr;
+};
 
 /// [Note: The way of a gradient]
 /// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where

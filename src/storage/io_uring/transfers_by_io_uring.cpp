@@ -7,7 +7,7 @@
 
 #include <liburing.h>
 
-#include "storage/transfer_parts.h"
+#include "storage/transfers.h"
 
 namespace sherd::detail {
 

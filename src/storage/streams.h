@@ -1,12 +1,27 @@
 #pragma once
-// The streams of a device that copy from and to pinned memory of the host, beside what it computes.
+// Streams and events of a device.
+
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace sherd::detail {
+
+enum class StreamPriority : bool { Normal, High };
+
+/// One of the device's pool. PyTorch: `torch.Stream(device, priority=…)`.
+[[nodiscard]] inline c10::Stream side_stream(c10::Device device, StreamPriority priority) {
+  return c10::impl::VirtualGuardImpl(device.type())
+      .getStreamFromGlobalPool(device, priority == StreamPriority::High);
+}
+
+/// Comes when the device has done what was given to its current stream so far; none for devices
+/// without streams.
+[[nodiscard]] std::optional<c10::Event> reached_by_current_stream(c10::Device device);
 
 /// One for each direction, since links carry both at once.
 class CopyStreams {

@@ -1,4 +1,4 @@
-#include "storage/copy_streams.h"
+#include "storage/streams.h"
 
 #include <exception>
 
@@ -6,9 +6,16 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "storage/side_stream.h"
-
 namespace sherd::detail {
+
+std::optional<c10::Event> reached_by_current_stream(c10::Device device) {
+  if (device.is_cpu() || device.is_meta()) {
+    return std::nullopt;
+  }
+  std::optional<c10::Event> event(device.type());
+  event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
+}
 
 CopyStreams::CopyStreams(c10::Device device)
     : device_(device),
