@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kPatience{4000};
 // A rank that has met the others answers within moments, unless its host is very busy.
 constexpr std::chrono::milliseconds kUntilSilent{60'000};
 // For the others to hear of a fault, before the store ends with rank 0.
-constexpr std::chrono::milliseconds kUntilKnown{5000};
+constexpr std::chrono::milliseconds kUntilReachable{5000};
 constexpr std::size_t kMostNamed = 4;
 
 /// The first rank of a host.
@@ -161,7 +161,7 @@ std::string gathered_verdict(Board& board, const std::vector<Speaker>& speakers)
 // The store ends with rank 0, and a rank that is gone will never know.
 void leave_together(Board& board, const RankEnvironment& environment) {
   board.say("knows", environment.rank, nullptr);
-  const auto deadline = Clock::now() + kUntilKnown;
+  const auto deadline = Clock::now() + kUntilReachable;
   for (int rank = 0; environment.rank == 0 && rank < environment.world_size; ++rank) {
     static_cast<void>(board.comes("knows", rank, deadline));
   }
