@@ -78,9 +78,12 @@ class Sharded : public ShardedModule {
 };
 
 namespace detail {
+class StorageFactory;
+/// `factory`: makes storage of the model's state that comes from outside; null: none.
 [[nodiscard]] std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& module,
-                                                   const Mesh& mesh, const ShardOptions& options);
-}
+                                                   const Mesh& mesh, const ShardOptions& options,
+                                                   const StorageFactory* factory = nullptr);
+}  // namespace detail
 
 /// Shards the parameters of `module` over the mesh. Each `Unit` inside it becomes a communication
 /// unit; the root unit holds all other parameters. Each rank keeps 1/S of every unit, with S the

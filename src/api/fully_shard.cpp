@@ -263,7 +263,8 @@ ShardingPlan plan_sharding(torch::nn::Module& module, const Mesh& mesh,
 }  // namespace
 
 std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& module,
-                                     const Mesh& mesh, const ShardOptions& given) {
+                                     const Mesh& mesh, const ShardOptions& given,
+                                     const StorageFactory* factory) {
   const ShardOptions options = with_disks_behind_host(given, mesh.world().device_type());
   std::optional<ShardingPlan> planned;
   World world = mesh.world();
@@ -280,7 +281,7 @@ std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& m
     plan.buffers = buffers_inside(buffers, plan.name);
   }
   const auto engine = own_work([&] {
-    return std::make_shared<Engine>(rows, options, std::move(plans), std::move(buffers));
+    return std::make_shared<Engine>(rows, options, std::move(plans), std::move(buffers), factory);
   });
   for (size_t i = 0; i < walk.units().size(); ++i) {
     const ShardedUnit unit{std::shared_ptr<Step>(engine, &engine->step),

@@ -11,8 +11,8 @@ namespace sherd::detail {
 struct Engine {
   /// As Model, with travelling shards written. Collective.
   Engine(Mesh mesh, ShardOptions options, std::vector<UnitPlan> plans,
-         std::vector<ModelBuffer> buffers)
-      : model(std::move(mesh), std::move(options), std::move(plans), std::move(buffers)),
+         std::vector<ModelBuffer> buffers, const StorageFactory* factory)
+      : model(std::move(mesh), std::move(options), std::move(plans), std::move(buffers), factory),
         step(model) {}
 
   Model model;

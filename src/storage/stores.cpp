@@ -5,8 +5,9 @@
 
 namespace sherd::detail {
 
-Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<MemoryLedger> ledger)
-    : offload_(offload), device_(device), ledger_(std::move(ledger)) {
+Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<MemoryLedger> ledger,
+               const StorageFactory* factory)
+    : offload_(offload), device_(device), ledger_(std::move(ledger)), factory_(factory) {
   const auto open = [&](Part part, const std::string& folder, bool is_on_host) {
     if (!folder.empty()) {
       files_[static_cast<std::size_t>(part)] =
@@ -29,6 +30,11 @@ Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<Memor
 
 std::unique_ptr<Storage> Stores::offloaded(Part part, std::int64_t numel, c10::ScalarType dtype,
                                            MemoryKind kind) const {
+  if (factory_ != nullptr) {
+    if (auto storage = factory_->make(part, numel, dtype)) {
+      return storage;
+    }
+  }
   const bool is_on_host = part == Part::Optimizer   ? offload_.optimizer_on_host
                           : part == Part::Gradients ? offload_.gradients_on_host
                                                     : offload_.parameters_on_host;

@@ -15,11 +15,25 @@ namespace sherd::detail {
 /// shards that are gathered.
 enum class Part : std::uint8_t { Optimizer, Gradients, Parameters };
 
+/// Storage of a kind that comes from outside. It outlives the model.
+class StorageFactory {
+ public:
+  StorageFactory() = default;
+  StorageFactory(const StorageFactory&) = delete;
+  StorageFactory& operator=(const StorageFactory&) = delete;
+  virtual ~StorageFactory() = default;
+  /// Null for a part that it leaves to Stores.
+  [[nodiscard]] virtual std::unique_ptr<Storage> make(Part part, std::int64_t numel,
+                                                      c10::ScalarType dtype) const = 0;
+};
+
 /// Follows ShardOptions::offload. A part that is offloaded neither to a file nor to the host is
 /// resident. With a device a file is behind the host ([Note: Storage of a device]).
 class Stores {
  public:
-  Stores(const Offload& offload, c10::Device device, std::shared_ptr<MemoryLedger> ledger);
+  /// `factory`: asked first; may be null.
+  Stores(const Offload& offload, c10::Device device, std::shared_ptr<MemoryLedger> ledger,
+         const StorageFactory* factory);
 
   /// Makes the storage of a part; null if that is resident.
   [[nodiscard]] std::unique_ptr<Storage> offloaded(Part part, std::int64_t numel,
@@ -57,6 +71,7 @@ class Stores {
   Offload offload_;
   c10::Device device_;
   std::shared_ptr<MemoryLedger> ledger_;
+  const StorageFactory* factory_;
   std::shared_ptr<FileStore> files_[3];  // by part
   std::shared_ptr<CopyEngine> copies_;
   std::shared_ptr<HostSlots> gradient_slots_;

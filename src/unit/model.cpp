@@ -30,9 +30,10 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
 }
 
 // Offloaded parameters get their storage before communicators use it.
-void open_stores(Model& model) {
+void open_stores(Model& model, const StorageFactory* factory) {
   model.collectives.locally("allocation", "all", [&] {
-    model.offload.emplace(model.options.offload, model.mesh.world().device(), model.ledger);
+    model.offload.emplace(model.options.offload, model.mesh.world().device(), model.ledger,
+                          factory);
   });
   for (const SegmentOfUnit& of : model.segments) {
     model.collectives.locally("allocation", of.unit->name(),
@@ -72,7 +73,7 @@ void limit_stores(const Model& model) {
 }  // namespace
 
 Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan> plans,
-             std::vector<ModelBuffer> model_buffers)
+             std::vector<ModelBuffer> model_buffers, const StorageFactory* factory)
     : mesh(std::move(mesh_of_rows)),
       options(std::move(shard_options)),
       arena(0, ledger, mesh.world().device()),
@@ -93,7 +94,7 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
     return unit->settings().precision.full_precision_in_eval;
   });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
-  open_stores(*this);
+  open_stores(*this, factory);
   collectives.locally("allocation", "all",
                       [&] { communicators->attach(segments, mesh.world().device(), ledger); });
   Communicator::Segment id = 0;

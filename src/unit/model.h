@@ -45,9 +45,9 @@ struct ModelBuffer {
 struct Model {
   /// Compares what the ranks are about to shard, allocates it, and takes over the parameters'
   /// values. Travelling shards are written by Step::publish(). `mesh`: rows are the groups that
-  /// parameters are cut over. Collective.
+  /// parameters are cut over. `factory`: may be null. Collective.
   Model(Mesh mesh, ShardOptions options, std::vector<UnitPlan> plans,
-        std::vector<ModelBuffer> buffers);
+        std::vector<ModelBuffer> buffers, const StorageFactory* factory);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
