@@ -19,12 +19,12 @@
 
 #include <sys/mman.h>
 
-#include "storage/offload_file.h"
+#include "files/unnamed_file.h"
 
 namespace {
 
-using sherd::detail::OffloadFile;
-using sherd::detail::Transfers;
+using sherd::files::Transfers;
+using sherd::files::UnnamedFile;
 using Direction = Transfers::Direction;
 
 constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "disk_mix: READ_BYTES or WRITTEN_BYTES has to be above 0\n");
     return EXIT_FAILURE;
   }
-  OffloadFile file(argv[1]);
+  UnnamedFile file(argv[1]);
   const std::int64_t begin = file.allocate(mix.file_bytes());
   const auto moved = static_cast<double>(mix.read_bytes + mix.written_bytes);
   move_all(file.transfers(), {0, mix.file_bytes()}, kWays[0], begin);

@@ -4,8 +4,8 @@
 #include <mutex>
 #include <utility>
 
+#include "files/quiet_thread.h"
 #include "launch/pipes.h"
-#include "launch/quiet_thread.h"
 
 namespace sherd::launch {
 
@@ -20,7 +20,7 @@ struct BackgroundWriter::State {
 };
 
 BackgroundWriter::BackgroundWriter(int fd) : state_(std::make_shared<State>(fd)) {
-  start_quiet_thread([state = state_] { write_texts(state); }).detach();
+  files::start_quiet_thread([state = state_] { write_texts(state); }).detach();
 }
 
 BackgroundWriter::~BackgroundWriter() {

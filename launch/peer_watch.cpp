@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "files/quiet_thread.h"
 #include "launch/end_process.h"
-#include "launch/quiet_thread.h"
 #include "sherd/error.h"
 
 namespace sherd::launch {
@@ -25,7 +25,7 @@ PeerWatch::PeerWatch(const RankEnvironment& environment) : rank_(environment.ran
     return;
   }
   stop_ = make_pipe();
-  thread_ = start_quiet_thread([this] { watch(); });
+  thread_ = files::start_quiet_thread([this] { watch(); });
 }
 
 void PeerWatch::take_over_news(int fd) {

@@ -5,8 +5,8 @@
 
 #include <poll.h>
 
+#include "files/quiet_thread.h"
 #include "launch/end_process.h"
-#include "launch/quiet_thread.h"
 #include "launch/running_time.h"
 #include "sherd/error.h"
 
@@ -23,7 +23,7 @@ constexpr milliseconds kLongestMargin{1000};
 
 StopWatch::StopWatch(int rank, Questions questions)
     : rank_(rank), questions_(std::move(questions)), stop_(make_pipe()) {
-  thread_ = start_quiet_thread([this] { watch(); });
+  thread_ = files::start_quiet_thread([this] { watch(); });
 }
 
 StopWatch::~StopWatch() {

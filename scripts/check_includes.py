@@ -14,7 +14,7 @@ LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/", "gloo/")
 ALLOWED = {
     "include/sherd": {"torch"},
     "examples": {"include/sherd", "torch"},
-    "launch": {"include/sherd/error.h", "files/file_descriptor.h", "files/hex.h"},
+    "launch": {"include/sherd/error.h", "files/file_descriptor.h", "files/hex.h", "files/quiet_thread.h"},
     "files": {"include/sherd/error.h"},
     "net": {"include/sherd/error.h", "files/file_descriptor.h", "files/system_text.h"},
     "safetensors": {"include/sherd/safetensors.h", "include/sherd/error.h", "files", "torch"},

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "files/output.h"
-#include "launch/quiet_thread.h"
+#include "files/quiet_thread.h"
 #include "sherd/error.h"
 
 namespace llm::track {
@@ -76,7 +76,7 @@ JsonlLog::JsonlLog(const std::string& path, std::int64_t steps_done, Warn warn)
     : path_(path),
       warn_(std::move(warn)),
       file_(open_log(path, steps_done)),
-      syncer_(sherd::launch::start_quiet_thread([this] { sync_in_turns(); })) {}
+      syncer_(sherd::files::start_quiet_thread([this] { sync_in_turns(); })) {}
 
 JsonlLog::~JsonlLog() {
   {

@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "launch/quiet_thread.h"
+#include "files/quiet_thread.h"
 
 namespace llm::track {
 
 Progress::Progress(Output output, Times times)
     : output_(std::move(output)), times_(times), said_(Clock::now()) {
   try {
-    thread_ = sherd::launch::start_quiet_thread([this] { watch(); });
+    thread_ = sherd::files::start_quiet_thread([this] { watch(); });
   } catch (const std::system_error&) {
     // Lines pass all the same.
   }

@@ -10,7 +10,7 @@
 
 #include <fmt/core.h>
 
-#include "launch/quiet_thread.h"
+#include "files/quiet_thread.h"
 
 namespace llm::track {
 
@@ -80,7 +80,7 @@ void TrackerThread::begin(std::int64_t steps_done, EarlierPoints earlier) {
 
 void TrackerThread::start() {
   try {
-    thread_ = sherd::launch::start_quiet_thread([state = state_] { work(state); });
+    thread_ = sherd::files::start_quiet_thread([state = state_] { work(state); });
   } catch (const std::system_error& error) {
     state_->news.push_back(
         fmt::format("tracker {}: no thread for it: {}; the run continues without it",

@@ -2,7 +2,7 @@
 
 #include <poll.h>
 
-#include "launch/quiet_thread.h"
+#include "files/quiet_thread.h"
 #include "launch/rank_environment.h"
 #include "sherd/error.h"
 
@@ -15,7 +15,7 @@ constexpr int kBetweenAborts_ms = 100;
 }  // namespace
 
 WaitWatch::WaitWatch() : stop_(launch::make_pipe()) {
-  thread_ = launch::start_quiet_thread([this] { watch(); });
+  thread_ = files::start_quiet_thread([this] { watch(); });
 }
 
 WaitWatch::~WaitWatch() {

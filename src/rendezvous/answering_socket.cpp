@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "launch/quiet_thread.h"
+#include "files/quiet_thread.h"
 #include "rendezvous/network.h"
 #include "sherd/error.h"
 
@@ -17,7 +17,7 @@ AnsweringSocket::AnsweringSocket(const std::string& host)
     : listening_(listen_on(host, 0)), stop_(launch::make_pipe()) {
   launch::set_non_blocking(listening_.get());
   try {
-    thread_ = launch::start_quiet_thread([this] { answer(); });
+    thread_ = files::start_quiet_thread([this] { answer(); });
   } catch (const std::system_error& error) {
     throw Error(ExitCode::Unavailable,
                 std::string("no thread can be started to answer other hosts: ") + error.what());

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "launch/quiet_thread.h"
+#include "files/quiet_thread.h"
 
 namespace sherd::detail {
 
@@ -34,7 +34,7 @@ Lookup::Lookup(const std::string& host, std::uint16_t port, int socket_type,
   auto on_a_thread = [look_up, resolver, promise = std::move(promise)]() mutable {
     promise.set_value(look_up(resolver, 0));
   };
-  launch::start_quiet_thread(std::move(on_a_thread)).detach();
+  files::start_quiet_thread(std::move(on_a_thread)).detach();
 }
 
 bool Lookup::ends_before(std::chrono::steady_clock::time_point deadline) const {

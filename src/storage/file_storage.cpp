@@ -18,7 +18,7 @@ namespace {
 // To pages if it is small, else to chunks, which are huge pages.
 std::int64_t rounded(std::int64_t bytes) {
   const std::int64_t unit =
-      bytes < FileChunk::kBytes ? OffloadFile::kAlignmentBytes : FileChunk::kBytes;
+      bytes < FileChunk::kBytes ? files::UnnamedFile::kAlignmentBytes : FileChunk::kBytes;
   return (bytes + unit - 1) / unit * unit;
 }
 
@@ -72,7 +72,7 @@ bool move_pages(const FileChunk& from, const FileChunk& to) {
 FileStore::FileStore(const std::string& folder, c10::Device device,
                      std::shared_ptr<MemoryLedger> ledger, bool is_behind_host)
     : device_(device.is_meta() ? device : c10::Device(c10::kCPU)),
-      file_(device.is_meta() ? nullptr : std::make_unique<OffloadFile>(folder)),
+      file_(device.is_meta() ? nullptr : std::make_unique<files::UnnamedFile>(folder)),
       ledger_(std::move(ledger)),
       is_behind_host_(is_behind_host) {}
 
@@ -168,8 +168,8 @@ void FileStore::fetch(FileChunk& chunk) {
     return;
   }
   try {
-    chunk.transfer =
-        file_->transfers().start(Transfers::Direction::Read, chunk.data, chunk.bytes, chunk.offset);
+    chunk.transfer = file_->transfers().start(files::Transfers::Direction::Read, chunk.data,
+                                              chunk.bytes, chunk.offset);
     chunk.place = FileChunk::Place::Arriving;
   } catch (...) {
     forget(chunk);
@@ -216,8 +216,8 @@ void FileStore::write_back(FileChunk& chunk) {
   if (!chunk.differs || chunk.uses > 0 || chunk.place != FileChunk::Place::Memory || !file_) {
     return;
   }
-  chunk.transfer =
-      file_->transfers().start(Transfers::Direction::Write, chunk.data, chunk.bytes, chunk.offset);
+  chunk.transfer = file_->transfers().start(files::Transfers::Direction::Write, chunk.data,
+                                            chunk.bytes, chunk.offset);
   chunk.place = FileChunk::Place::Leaving;
   chunk.differs = false;
 }

@@ -11,7 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "storage/offload_file.h"
+#include "files/unnamed_file.h"
 #include "storage/storage.h"
 
 namespace sherd::detail {
@@ -24,8 +24,8 @@ struct FileChunk {
   std::int64_t bytes = 0;
   std::int64_t offset = 0;  ///< in the file
   Place place = Place::File;
-  Transfers::Ticket transfer = 0;  ///< while it arrives or leaves
-  bool differs = false;            ///< from the file
+  files::Transfers::Ticket transfer = 0;  ///< while it arrives or leaves
+  bool differs = false;                   ///< from the file
   int uses = 0;
   Buffer on_meta = {};  ///< stands for its memory there
 };
@@ -69,8 +69,8 @@ class FileStore {
   [[nodiscard]] FileChunk* make_room(std::int64_t bytes);
   void forget(FileChunk& chunk);
 
-  c10::Device device_;                 ///< the host's, or meta
-  std::unique_ptr<OffloadFile> file_;  ///< null on the meta device
+  c10::Device device_;                        ///< the host's, or meta
+  std::unique_ptr<files::UnnamedFile> file_;  ///< null on the meta device
   std::shared_ptr<MemoryLedger> ledger_;
   std::int64_t limit_bytes_ = 8 * FileChunk::kBytes;
   std::int64_t allocated_bytes_ = 0;  ///< of all storages that were made

@@ -1,6 +1,6 @@
 // Reads and writes that go on beside the caller, of both kinds.
 
-#include "storage/transfers.h"
+#include "files/transfers.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -14,13 +14,18 @@
 #include <sys/resource.h>
 
 #include "files/file_descriptor.h"
+#include "files/unnamed_file.h"
 #include "storage/file_storage.h"
-#include "storage/offload_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
 namespace sherd::detail {
 namespace {
+
+using files::Transfers;
+using files::transfers_by_io_uring;
+using files::transfers_by_threads;
+using files::UnnamedFile;
 
 using Direction = Transfers::Direction;
 using Make = std::unique_ptr<Transfers> (*)(int, std::string);
@@ -119,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Each, TransfersTest,
 
 TEST(OffloadFile, HasNoNameAndIsZeroAtFirst) {
   const test::TempFolder folder;
-  OffloadFile file((folder.path() / "new/one").string());
+  UnnamedFile file((folder.path() / "new/one").string());
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "new/one"));
   EXPECT_EQ(file.allocate(8192), 0);
   EXPECT_EQ(file.allocate(4096), 8192);
@@ -133,9 +138,9 @@ TEST(OffloadFile, SaysWhereThereIsNoRoomOrNoFolder) {
   const test::TempFolder folder;
   const std::string path = (folder.path() / "file").string();
   std::ofstream(path) << "x";
-  test::expect_error([&] { OffloadFile file(path); }, ExitCode::CannotWrite, {path});
+  test::expect_error([&] { UnnamedFile file(path); }, ExitCode::CannotWrite, {path});
   const std::string here = folder.path().string();
-  OffloadFile file(here);
+  UnnamedFile file(here);
   test::expect_error([&] { static_cast<void>(file.allocate(std::int64_t{1} << 50)); },
                      ExitCode::CannotWrite,
                      {"no room for offloading to '" + here + "'", "are free", "Make room"});

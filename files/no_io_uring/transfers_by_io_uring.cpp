@@ -1,11 +1,11 @@
 // Where liburing was not found.
 
-#include "storage/transfers.h"
+#include "files/transfers.h"
 
-namespace sherd::detail {
+namespace sherd::files {
 
 std::unique_ptr<Transfers> transfers_by_io_uring(int /*descriptor*/, std::string /*name*/) {
   return nullptr;
 }
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-namespace sherd::launch {
+namespace sherd::files {
 
 /// While it lives, this thread takes no signal.
 class AllSignalsBlocked {
@@ -31,4 +31,4 @@ template <class Fn>
   return std::thread(std::forward<Fn>(fn));
 }
 
-}  // namespace sherd::launch
+}  // namespace sherd::files

@@ -1,4 +1,4 @@
-#include "storage/offload_file.h"
+#include "files/unnamed_file.h"
 
 #include <cerrno>
 #include <filesystem>
@@ -9,7 +9,7 @@
 #include "files/system_text.h"
 #include "sherd/error.h"
 
-namespace sherd::detail {
+namespace sherd::files {
 
 namespace {
 
@@ -38,21 +38,21 @@ Error cannot_be_made(const std::string& what, const std::string& why) {
 
 }  // namespace
 
-OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
+UnnamedFile::UnnamedFile(const std::string& folder) : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
     throw cannot_be_made("the folder for offloading, '" + folder + "', cannot be created",
                          error.message());
   }
-  file_ = files::FileDescriptor(open_nameless(folder, O_DIRECT));
+  file_ = FileDescriptor(open_nameless(folder, O_DIRECT));
   if (file_.get() < 0 && errno == EINVAL) {
     is_direct_ = false;
-    file_ = files::FileDescriptor(open_nameless(folder, 0));
+    file_ = FileDescriptor(open_nameless(folder, 0));
   }
   if (file_.get() < 0) {
     throw cannot_be_made("a file for offloading cannot be created in '" + folder + "'",
-                         files::errno_text(errno));
+                         errno_text(errno));
   }
   const std::string name = "the file for offloading in '" + folder + "'";
   transfers_ = transfers_by_io_uring(file_.get(), name);
@@ -61,7 +61,7 @@ OffloadFile::OffloadFile(const std::string& folder) : folder_(folder) {
   }
 }
 
-std::int64_t OffloadFile::allocate(std::int64_t bytes) {
+std::int64_t UnnamedFile::allocate(std::int64_t bytes) {
   if (bytes == 0) {
     return bytes_;
   }
@@ -78,7 +78,7 @@ std::int64_t OffloadFile::allocate(std::int64_t bytes) {
     throw Error(ExitCode::CannotWrite,
                 "no room for offloading to '" + folder_ + "': after " + std::to_string(bytes_) +
                     " bytes " + std::to_string(bytes) + " more are needed, and " +
-                    std::to_string(free) + " are free (" + files::errno_text(error) +
+                    std::to_string(free) + " are free (" + errno_text(error) +
                     "). Make room, or choose a folder on another disk.");
   }
   const std::int64_t begin = bytes_;
@@ -86,14 +86,14 @@ std::int64_t OffloadFile::allocate(std::int64_t bytes) {
   return begin;
 }
 
-void OffloadFile::release(std::int64_t begin, std::int64_t bytes) {
+void UnnamedFile::release(std::int64_t begin, std::int64_t bytes) {
   if (bytes > 0) {  // where the file system cannot, the place goes with the file
     ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes);
   }
 }
 
-std::string OffloadFile::description() const {
+std::string UnnamedFile::description() const {
   return std::string(transfers_->name()) + (is_direct_ ? ", direct" : ", through the page cache");
 }
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

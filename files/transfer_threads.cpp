@@ -9,12 +9,12 @@
 
 #include <unistd.h>
 
+#include "files/quiet_thread.h"
 #include "files/system_text.h"
-#include "launch/quiet_thread.h"
+#include "files/transfers.h"
 #include "sherd/error.h"
-#include "storage/transfers.h"
 
-namespace sherd::detail {
+namespace sherd::files {
 
 namespace {
 
@@ -23,7 +23,7 @@ class ThreadTransfers final : public Transfers {
   ThreadTransfers(int descriptor, std::string name)
       : descriptor_(descriptor), name_(std::move(name)) {
     for (std::thread& thread : threads_) {
-      thread = launch::start_quiet_thread([this] { work(); });
+      thread = start_quiet_thread([this] { work(); });
     }
   }
   ThreadTransfers(const ThreadTransfers&) = delete;
@@ -125,8 +125,8 @@ void transfer_failed(const std::string& name, Transfers::Direction direction, in
   const bool reads = direction == Transfers::Direction::Read;
   throw Error(ExitCode::StorageIo,
               std::string(reads ? "reading from " : "writing to ") + name +
-                  " failed: " + (error == 0 ? "it ends too early" : files::errno_text(error)) +
+                  " failed: " + (error == 0 ? "it ends too early" : errno_text(error)) +
                   ". What was stored there is lost: resume from the last checkpoint.");
 }
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

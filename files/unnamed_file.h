@@ -6,19 +6,19 @@
 #include <string>
 
 #include "files/file_descriptor.h"
-#include "storage/transfers.h"
+#include "files/transfers.h"
 
-namespace sherd::detail {
+namespace sherd::files {
 
 /// A file in a folder, without a name: it is gone with the process, however that ends. Read and
 /// written past the page cache where the file system can.
-class OffloadFile {
+class UnnamedFile {
  public:
   /// What lies in it begins and ends at multiples of it.
   static constexpr std::int64_t kAlignmentBytes = 4096;
 
   /// Makes the folder where it is not there. Throws Error(CannotWrite).
-  explicit OffloadFile(const std::string& folder);
+  explicit UnnamedFile(const std::string& folder);
 
   /// Room for `bytes` more, which are zero: where it begins. Throws Error(CannotWrite), with what
   /// is missing, before anything is written.
@@ -31,10 +31,10 @@ class OffloadFile {
 
  private:
   std::string folder_;
-  files::FileDescriptor file_;
+  FileDescriptor file_;
   bool is_direct_ = true;
   std::int64_t bytes_ = 0;
   std::unique_ptr<Transfers> transfers_;  ///< ends before the file is closed
 };
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-namespace sherd::detail {
+namespace sherd::files {
 
 /// Of one open file. Used by one thread.
 class Transfers {
@@ -80,4 +80,4 @@ int cut(const TransferPart& whole, std::int64_t part_bytes, Parts& parts) {
   return count;
 }
 
-}  // namespace sherd::detail
+}  // namespace sherd::files

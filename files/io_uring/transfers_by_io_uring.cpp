@@ -7,9 +7,9 @@
 
 #include <liburing.h>
 
-#include "storage/transfers.h"
+#include "files/transfers.h"
 
-namespace sherd::detail {
+namespace sherd::files {
 
 namespace {
 
@@ -158,4 +158,4 @@ std::unique_ptr<Transfers> transfers_by_io_uring(int descriptor, std::string nam
   return std::make_unique<RingTransfers>(ring, descriptor, std::move(name));
 }
 
-}  // namespace sherd::detail
+}  // namespace sherd::files
