@@ -167,9 +167,8 @@ void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
     }
   }
   if (!state.updated.empty()) {
-    engine().model.collectives.locally("allocation", of.unit->name(), [&] {
-      add_moments(state, mode.moments_dtype, engine().model);
-    });
+    engine().model.collectives.run(detail::Work::Local, "allocation", of.unit->name(),
+                                   [&] { add_moments(state, mode.moments_dtype, engine().model); });
     segments.push_back(std::move(state));
   }
 }
@@ -224,7 +223,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   const c10::OptionalStreamGuard beside(is_beside ? host->stream_beside() : std::nullopt);
   StretchQueue queue(std::move(stretches), host);
   for (SegmentMoments* state : due) {
-    engine().model.collectives.locally("update", state->of.unit->name(), [&] {
+    engine().model.collectives.run(detail::Work::Local, "update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {
         update_stretch(queue.front(), queue.bring());
         queue.pop();

@@ -21,9 +21,9 @@ at::Tensor global_powers(detail::Engine& engine, double p) {
   const ReduceOp op = std::isinf(p) ? ReduceOp::Max : ReduceOp::Sum;
   detail::Gradients& gradients = engine.step.gradients();
   at::Tensor powers = p == 2.0 ? gradients.sum_of_squares() : gradients.sum_of_powers(p);
-  engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
-    powers = gradients.used_parameters().agree_beside(powers, op);
-  });
+  engine.model.collectives.run(
+      detail::Work::Collective, "all-reduce of the gradient norm", "root",
+      [&] { powers = gradients.used_parameters().agree_beside(powers, op); });
   return powers;
 }
 

@@ -43,8 +43,8 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     const UnitState& unit = call->use->unit();
     call->generators = generator_states(unit.device());
     Collectives& collectives = call->use->step()->model().collectives;
-    const BufferValues before = collectives.locally("copy of buffers", unit.name(),
-                                                    [&] { return values_of(unit.buffers()); });
+    const BufferValues before = collectives.run(Work::Local, "copy of buffers", unit.name(),
+                                                [&] { return values_of(unit.buffers()); });
     variable_list outputs = [&] {
       const auto scope = call->use->step()->forwards_to_be_repeated();
       return call->body(inputs.vec());

@@ -49,8 +49,8 @@ void Step::pre_backward(UnitUse& use) {
   }
   std::erase(gathered_ahead_, &unit);
   if (SavedByCall* const saved = use.saved()) {
-    model_.collectives.locally("activations from the host", unit.name(),
-                               [&] { ActivationStore::fetch(*saved); });
+    model_.collectives.run(Work::Local, "activations from the host", unit.name(),
+                           [&] { ActivationStore::fetch(*saved); });
   }
   if (model_.options.backward_prefetch == BackwardPrefetch::Pre) {
     gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
@@ -139,7 +139,7 @@ void Step::reduce_unit(UnitState& unit) {
   for (const auto& segment : unit.segments()) {
     if (unit.is_trained(*segment)) {
       gradients_.changed();
-      model_.collectives.run("reduction", unit.name(),
+      model_.collectives.run(Work::Collective, "reduction", unit.name(),
                              [&] { reduce_segment(unit, *segment->gradients()); });
     }
   }
@@ -188,7 +188,7 @@ void Step::end_backward() {
     }
   }
   gathered_ahead_.clear();
-  model_.collectives.run("reduction", "all", [&] { reductions_.finish(summed); });
+  model_.collectives.run(Work::Collective, "reduction", "all", [&] { reductions_.finish(summed); });
   if (reductions_.optimizes_in_backward()) {
     writing_ended(State::TrainedValues);
     writing_ended(State::Optimizer);

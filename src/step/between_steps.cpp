@@ -95,8 +95,8 @@ void Step::publish() {
   reshard_all();
   for (const SegmentOfUnit& of : model_.segments) {
     begin_update(model_, of);
-    model_.collectives.locally("publication", of.unit->name(),
-                               [&] { of.segment->write_travelling_from_master(); });
+    model_.collectives.run(Work::Local, "publication", of.unit->name(),
+                           [&] { of.segment->write_travelling_from_master(); });
     of.segment->publish();
   }
   rest(model_);

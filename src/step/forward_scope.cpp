@@ -41,7 +41,7 @@ void ForwardScope::cast_inputs(const TensorList& inputs) {
                        input->is_floating_point();
     const bool moves = input->defined() && input->device() != unit.device();
     if (casts || moves) {
-      unit_.step->model().collectives.locally("cast of inputs", unit.name(), [&] {
+      unit_.step->model().collectives.run(Work::Local, "cast of inputs", unit.name(), [&] {
         *input = to_device(*input, unit.device());
         *input = casts ? input->to(*dtype) : *input;
       });
@@ -79,8 +79,8 @@ void ForwardScope::cast_outputs(const TensorList& outputs) const {
   const auto& dtype = unit_.state->settings().precision.output_dtype;
   for (at::Tensor* output : outputs) {
     if (dtype && output->defined() && output->is_floating_point()) {
-      unit_.step->model().collectives.locally("cast of outputs", unit_.state->name(),
-                                              [&] { *output = output->to(*dtype); });
+      unit_.step->model().collectives.run(Work::Local, "cast of outputs", unit_.state->name(),
+                                          [&] { *output = output->to(*dtype); });
     }
   }
 }

@@ -76,8 +76,8 @@ at::Tensor Gradients::over_segments(const char* what, const OfSegment& of_segmen
   std::vector<at::Tensor> each;
   for (const SegmentOfUnit& of : model_.segments) {
     if (of.segment->has_gradient()) {
-      each.push_back(model_.collectives.locally(
-          what, of.unit->name(), [&] { return of_segment(*of.segment->gradients()); }));
+      each.push_back(model_.collectives.run(Work::Local, what, of.unit->name(),
+                                            [&] { return of_segment(*of.segment->gradients()); }));
     }
   }
   const auto options = at::TensorOptions(at::kDouble).device(model_.mesh.world().device());

@@ -105,7 +105,7 @@ at::Tensor UsedParameters::agree_beside(const at::Tensor& value, ReduceOp op) {
 
 void UsedParameters::agree() {
   if (!agreed_) {
-    model_.collectives.run("all-reduce of used parameters", "all", [&] {
+    model_.collectives.run(Work::Collective, "all-reduce of used parameters", "all", [&] {
       if (model_.mesh.world().device().is_cpu()) {
         static_cast<void>(agree_on_cpu(0, ReduceOp::Sum));
       } else {

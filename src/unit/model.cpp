@@ -37,7 +37,7 @@ void open_stores(Model& model) {
                                              is_behind_host);
     }
   };
-  model.collectives.locally("allocation", "all", [&] {
+  model.collectives.run(Work::Local, "allocation", "all", [&] {
     open(model.offload.optimizer, folders.optimizer_folder, folders.optimizer_on_host);
     open(model.offload.gradients, folders.gradient_folder, folders.gradients_on_host);
     open(model.offload.parameters, folders.parameter_folder, folders.parameters_on_host);
@@ -56,7 +56,7 @@ void open_stores(Model& model) {
     }
   });
   for (const SegmentOfUnit& of : model.segments) {
-    model.collectives.locally("allocation", of.unit->name(), [&] {
+    model.collectives.run(Work::Local, "allocation", of.unit->name(), [&] {
       if (folders.parameters_on_host) {
         of.segment->rest_parameters_on(model.offload.on_host, model.offload.parameters);
       } else if (model.offload.parameters != nullptr) {
@@ -120,12 +120,12 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
   });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
   open_stores(*this);
-  collectives.locally("allocation", "all",
-                      [&] { communicators->attach(segments, mesh.world().device(), ledger); });
+  collectives.run(Work::Local, "allocation", "all",
+                  [&] { communicators->attach(segments, mesh.world().device(), ledger); });
   const auto spare_shards = std::make_shared<SpareShards>();
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
-    collectives.locally("allocation", of.unit->name(), [&] {
+    collectives.run(Work::Local, "allocation", of.unit->name(), [&] {
       of.segment->attach(communicators->all(), id++, ledger, spare_shards, offload);
     });
   }
@@ -137,17 +137,18 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
 }
 
 void begin_update(Model& model, const SegmentOfUnit& of) {
-  model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
+  model.collectives.run(Work::Collective, "wait for readers", of.unit->name(),
+                        [&] { of.segment->begin_update(); });
 }
 
 void check_exchanges(Model& model, const std::function<void()>& wait) {
-  model.collectives.wait("wait for the device", "all",
-                         [&] { model.communicators->check_exchanges(wait); });
+  model.collectives.run(Work::Wait, "wait for the device", "all",
+                        [&] { model.communicators->check_exchanges(wait); });
 }
 
 void rest(Model& model) {
   if (!model.offload.all().empty()) {
-    model.collectives.locally("write back", "all", [&] { model.offload.rest(); });
+    model.collectives.run(Work::Local, "write back", "all", [&] { model.offload.rest(); });
   }
 }
 
