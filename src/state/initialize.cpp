@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "kernels/on_device.h"
 #include "kernels/shard_math.h"
 #include "rendezvous/agree.h"
 #include "sherd/state_dict.h"

@@ -4,7 +4,6 @@
 
 #include "kernels/cuda/kernels/flat.cuh"
 #include "gpu/rounding.cuh"
-#include "kernels/kernels.h"
 
 namespace sherd::cuda {
 
