@@ -202,7 +202,7 @@ void AdamW::Impl::await_update() const {
 // In forward order.
 void AdamW::Impl::sort_as_forward(std::vector<SegmentMoments*>& due) const {
   std::map<int, size_t> places;
-  for (const int unit : engine().step.forward_order()) {
+  for (const int unit : engine().step.schedule().order()) {
     places.emplace(unit, places.size());
   }
   const auto place = [&](const SegmentMoments* state) {
@@ -365,7 +365,7 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   check_there_are_gradients();
   on.model.collectives.set_phase(detail::Phase::Optimizer);
   on.step.reshard_all();
-  on.step.gradients().used_parameters().agree();
+  on.step.gradients().agree_on_use();
   await_update();
   std::vector<SegmentMoments*> due;
   for (SegmentMoments& state : segments) {

@@ -7,7 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "sherd/optim.h"
-#include "step/engine.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd {

@@ -8,7 +8,7 @@
 
 #include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
-#include "step/engine.h"
+#include "step/step.h"
 
 namespace sherd {
 

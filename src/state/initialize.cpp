@@ -9,8 +9,7 @@
 #include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
-#include "step/engine.h"
-#include "step/shard_writer.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd {
