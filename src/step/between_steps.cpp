@@ -1,7 +1,5 @@
 // Shards and gradients outside of forward and backward: publishing, update windows, writers.
 
-#include <utility>
-
 #include "sherd/error.h"
 #include "step/autograd_hooks.h"
 #include "step/step.h"

@@ -5,7 +5,6 @@
 #include <exception>
 #include <functional>
 #include <thread>
-#include <utility>
 
 #include <torch/csrc/autograd/variable.h>
 
