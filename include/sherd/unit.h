@@ -150,7 +150,6 @@ namespace detail {
 class Step;
 class UnitState;
 class UnitUse;
-class SavingScope;
 
 /// A unit of a sharded model, and the step that it takes part in; both null before sharding.
 struct ShardedUnit {
@@ -204,7 +203,7 @@ class ForwardScope {
   int depth_before_;  ///< number of the unit's forwards in progress before
   std::shared_ptr<UnitUse> use_;
   bool left_ = false;
-  std::shared_ptr<SavingScope> saving_;  ///< set between enter() and leave()
+  std::shared_ptr<void> saving_;  ///< set between enter() and leave()
 };
 
 /// Returns true if backward recomputes this call.

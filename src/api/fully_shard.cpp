@@ -11,8 +11,8 @@
 #include "api/module_walk.h"
 #include "rendezvous/agree.h"
 #include "sherd/error.h"
-#include "step/engine.h"
-#include "step/parameter_hook.h"
+#include "step/autograd_hooks.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd::detail {

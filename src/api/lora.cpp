@@ -14,7 +14,7 @@
 #include "kernels/random.h"
 #include "sherd/error.h"
 #include "sherd/state_dict.h"
-#include "step/parameter_hook.h"
+#include "step/autograd_hooks.h"
 
 namespace sherd {
 

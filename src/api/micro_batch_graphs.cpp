@@ -10,8 +10,7 @@
 #include "sherd/error.h"
 #include "sherd/memory.h"
 #include "sherd/sharded_module.h"
-#include "step/engine.h"
-#include "step/replay.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 #include "storage/streams.h"
 
@@ -173,7 +172,7 @@ at::Tensor MicroBatchGraphs::Impl::run_as_it_is(Repeated& entry, const MicroBatc
   at::Tensor result = result_of(micro_batch, entry.inputs);
   --failures;
   entry.draws = !at::equal(before.back().second, detail::generator_states(device).back().second);
-  entry.order = engine().step.order();
+  entry.order = engine().step.schedule().begun();
   return result;
 }
 

@@ -6,7 +6,7 @@
 
 #include "sherd/error.h"
 #include "sherd/unit.h"
-#include "step/engine.h"
+#include "step/step.h"
 #include "unit/model.h"
 
 namespace sherd {

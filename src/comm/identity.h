@@ -16,7 +16,7 @@ inline constexpr uint64_t kHistoryFactor = 0xD1342543DE82EF95U;  // odd: it has 
 /// with whose they are and in which dtype, and with every all-reduce, one of which comes before
 /// each update: what differs is told before anything is made of it. Over NCCL the host would have
 /// to wait for it, so there it goes between hosts alone, beside what they agree on before each
-/// update (UsedParameters).
+/// update (Gradients::agree_on_use()).
 ///
 /// The number is a polynomial in a factor, so that what a graph of the device did can be added
 /// again without knowing its parts (Communicator::count_again()).

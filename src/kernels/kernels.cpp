@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-
-#include "stream.h"
+#include <numbers>
 
 // Sanitizers start before the dynamic choice of a clone can run, so their builds have the plain
 // one.
@@ -21,44 +20,25 @@ namespace {
 // A block stays in the first-level cache while every rank's part is added to it.
 constexpr int64_t kBlock = 2048;
 
-template <class T>
-inline void assign_block(float* out, float scale, const T* source, int64_t numel) {
+SHERD_CLONES void assign(float* out, float scale, const float* source, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] = scale * source[i];
+  }
+}
+SHERD_CLONES void assign(float* out, float scale, const uint16_t* source, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
     out[i] = scale * widened(source[i]);
   }
 }
-
-template <class T>
-inline void add_block(float* out, float scale, const T* source, int64_t numel) {
+SHERD_CLONES void add(float* out, float scale, const float* source, int64_t numel) {
+  for (int64_t i = 0; i < numel; ++i) {
+    out[i] += scale * source[i];
+  }
+}
+SHERD_CLONES void add(float* out, float scale, const uint16_t* source, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
     out[i] += scale * widened(source[i]);
   }
-}
-
-SHERD_CLONES void assign_floats(float* out, float scale, const float* source, int64_t numel) {
-  assign_block(out, scale, source, numel);
-}
-SHERD_CLONES void add_floats(float* out, float scale, const float* source, int64_t numel) {
-  add_block(out, scale, source, numel);
-}
-SHERD_CLONES void assign_halves(float* out, float scale, const uint16_t* source, int64_t numel) {
-  assign_block(out, scale, source, numel);
-}
-SHERD_CLONES void add_halves(float* out, float scale, const uint16_t* source, int64_t numel) {
-  add_block(out, scale, source, numel);
-}
-
-void assign(float* out, float scale, const float* source, int64_t n) {
-  assign_floats(out, scale, source, n);
-}
-void assign(float* out, float scale, const uint16_t* source, int64_t n) {
-  assign_halves(out, scale, source, n);
-}
-void add(float* out, float scale, const float* source, int64_t n) {
-  add_floats(out, scale, source, n);
-}
-void add(float* out, float scale, const uint16_t* source, int64_t n) {
-  add_halves(out, scale, source, n);
 }
 
 // Whether so many results would have left the caches before they are read again.
@@ -273,6 +253,23 @@ SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
   }
 }
 
+using Words = std::array<uint32_t, RandomWords::kPerBlock>;
+
+void write_block(float* out, const Words& words, const Uniform& of) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    out[i] = static_cast<float>(of.low + (of.high - of.low) * half_open_unit(words[i]));
+  }
+}
+
+void write_block(float* out, const Words& words, const Normal& of) {
+  for (size_t i = 0; i < words.size(); i += 2) {
+    const double radius = std::sqrt(-2.0 * std::log(open_unit(words[i])));
+    const double angle = 2.0 * std::numbers::pi * open_unit(words[i + 1]);
+    out[i] = static_cast<float>(of.mean + of.std * radius * std::cos(angle));
+    out[i + 1] = static_cast<float>(of.mean + of.std * radius * std::sin(angle));
+  }
+}
+
 }  // namespace
 
 double sum_in_rank_order(Values out, bool accumulate, float scale,
@@ -324,10 +321,6 @@ void join(SplitMaster master, float* out, int64_t numel) {
   join_all(master.travelling, master.low, out, numel);
 }
 
-void settle(float* master, int64_t numel) {
-  settle_all(master, numel);
-}
-
 AdamWShards AdamWShards::from(int64_t element) const {
   const auto place = [element](auto* all) { return all == nullptr ? nullptr : all + element; };
   return {
@@ -351,6 +344,18 @@ void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step) {
     close_masters(block, masters, size, step.number, streamed);
   });
   end_of_stream();
+}
+
+void fill_random(float* out, uint64_t first_block, int64_t blocks, const RandomWords& words,
+                 const Distribution& distribution) {
+  std::visit(
+      [&](const auto& of) {
+        for (int64_t block = 0; block < blocks; ++block) {
+          write_block(out + block * RandomWords::kPerBlock,
+                      words.block(first_block + static_cast<uint64_t>(block)), of);
+        }
+      },
+      distribution);
 }
 
 }  // namespace sherd::kernels

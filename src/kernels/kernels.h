@@ -1,12 +1,13 @@
 #pragma once
-// The loops over flat shards, free of LibTorch. Each is compiled for several instruction sets and
-// chosen at run time.
+// The loops over flat shards: for CPUs, compiled for several instruction sets and chosen at run
+// time; and the table of kernels that do the same on another device. Free of LibTorch and of CUDA.
 
 #include <cstdint>
 #include <span>
 #include <variant>
 
 #include "bits.h"
+#include "random.h"
 
 namespace sherd::kernels {
 
@@ -41,10 +42,8 @@ struct SplitMaster {
   }
 };
 void split(const float* values, SplitMaster out, int64_t numel);
-/// What split() was given, but for values that it moves; NaN stays NaN.
+/// Restores what split() was given, except values that it moves; NaN stays NaN.
 void join(SplitMaster master, float* out, int64_t numel);
-/// Moves whole masters where split() would.
-void settle(float* master, int64_t numel);
 
 /// The numbers of one AdamW step that are the same for a whole group.
 struct AdamWStep {
@@ -77,9 +76,70 @@ struct AdamWShards {
 };
 
 /// One pass: reads gradients, updates masters and moments, and writes what travels. Whole masters
-/// whose rounding travels are settled, so that halves have the same bits. What is rounded at random
-/// keeps its expectation, on any number of ranks with the same bits.
+/// whose rounding travels are settled, so halves have the same bits. Values that are rounded at
+/// random keep their expectation, with the same bits on any number of ranks.
 /// Paper: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
 void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step);
 
+/// Copies to memory that nobody reads soon: the lines of `to` are not read first, and nothing else
+/// leaves the caches for them. A plain copy if the processor has no such stores. Other threads see
+/// the bytes after end_of_stream() and whatever orders plain stores.
+void stream(const void* from, void* to, int64_t bytes);
+void end_of_stream();
+
+/// CUDA's cudaStream_t.
+using Stream = void*;
+
+/// fp16 as its bits.
+struct Float16 {
+  uint16_t bits = 0;
+};
+
+/// Output and workspace of sums of squares, on the device.
+struct Squares {
+  static constexpr int64_t kParts = 8192;
+  double* sum = nullptr;    ///< one; null: not wanted
+  double* parts = nullptr;  ///< [kParts], to work in
+};
+
+/// The same work as kernels of a device: each is put into a stream and not waited for. All pointers
+/// but those to the lists themselves are the device's. Any counts and starts; arrays that begin at
+/// multiples of 16 bytes are fastest. The bits are those of the loops, except that sums of squares
+/// are added in double, in an order that the count decides, and that a NaN may be another NaN.
+struct DeviceKernels {
+  /// In fp32, bf16 or fp16.
+  using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>,
+                               std::span<const Float16* const>>;
+  /// Sources per call, at most; any number if they lie at equal distances.
+  int64_t max_sources = 0;
+  /// `squares`: of the result, without another pass over it.
+  void (*sum_in_rank_order)(Values out, bool accumulate, float scale, const Sources& sources,
+                            int64_t numel, const Squares& squares, Stream stream) = nullptr;
+  void (*sum_of_squares)(ConstValues values, int64_t numel, const Squares& squares,
+                         Stream stream) = nullptr;
+  /// *factor = max_norm ÷ (√squares + 1e-6) if that is below 1, else 1: the factor of
+  /// clip_grad_norm().
+  void (*clip_factor)(const double* squares, double max_norm, float* factor,
+                      Stream stream) = nullptr;
+  void (*scale_in_place)(Values values, float factor, int64_t numel, Stream stream) = nullptr;
+  void (*to_bfloat16)(const float* values, uint16_t* out, int64_t numel, Stream stream) = nullptr;
+  void (*split)(const float* values, SplitMaster out, int64_t numel, Stream stream) = nullptr;
+  void (*join)(SplitMaster master, float* out, int64_t numel, Stream stream) = nullptr;
+  /// `grad_scale`: one float, used instead of the step's; NaN: nothing is written; null: the
+  /// step's.
+  void (*adamw)(const AdamWShards& shards, int64_t numel, const AdamWStep& step,
+                const float* grad_scale, Stream stream) = nullptr;
+  /// `out` begins at a multiple of 16 bytes. Logarithm, sine and cosine are the device's: they
+  /// differ from the CPU's in the last places of a double.
+  void (*fill_random)(float* out, uint64_t first_block, int64_t blocks, const RandomWords& words,
+                      const Distribution& distribution, Stream stream) = nullptr;
+};
+
 }  // namespace sherd::kernels
+
+namespace sherd::cuda {
+
+/// Launches on the calling thread's current GPU. In libsherd_cuda.so.
+[[nodiscard]] const kernels::DeviceKernels& device_kernels();
+
+}  // namespace sherd::cuda

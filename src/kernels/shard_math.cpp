@@ -1,6 +1,8 @@
 #include "kernels/shard_math.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -23,12 +25,57 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "kernels/on_device.h"
-
-namespace sherd::detail::shard_math {
+namespace sherd::detail {
 
 namespace {
+
+std::atomic<const kernels::DeviceKernels*>& kernels_for(c10::DeviceType type) {
+  static std::array<std::atomic<const kernels::DeviceKernels*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES>
+      all{};
+  return all.at(static_cast<size_t>(type));
+}
+
+}  // namespace
+
+void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kernels) {
+  kernels_for(type) = kernels;
+}
+
+bool has_device_kernels(c10::DeviceType type) {
+  return kernels_for(type) != nullptr;
+}
+
+namespace shard_math {
+
+namespace {
+
+// The kernels for a tensor in fp32 or bf16, if any are registered, and the stream that they go
+// into. Its device is the thread's current one while this lives.
+class OnDevice {
+ public:
+  explicit OnDevice(const at::Tensor& tensor) {
+    const auto dtype = tensor.scalar_type();
+    if (dtype == at::kFloat || dtype == at::kBFloat16) {
+      kernels_ = kernels_for(tensor.device().type()).load();
+    }
+    if (kernels_ != nullptr) {
+      guard_.reset_device(tensor.device());
+      const c10::impl::VirtualGuardImpl device(tensor.device().type());
+      stream_ = device.getStream(tensor.device()).native_handle();
+    }
+  }
+  [[nodiscard]] explicit operator bool() const { return kernels_ != nullptr; }
+  [[nodiscard]] const kernels::DeviceKernels* operator->() const { return kernels_; }
+  [[nodiscard]] kernels::Stream stream() const { return stream_; }
+
+ private:
+  const kernels::DeviceKernels* kernels_ = nullptr;
+  c10::OptionalDeviceGuard guard_;
+  kernels::Stream stream_ = nullptr;
+};
 
 bool has_own_loops(const at::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
@@ -72,12 +119,12 @@ int64_t part_count(int64_t numel) {
   return (numel + kPart - 1) / kPart;
 }
 
-// fn(part, begin, numel) for each part, dealt out to the threads.
+// fn(begin, numel) for each part, dealt out to the threads.
 template <class Fn>
 void for_parts(int64_t numel, const Fn& fn) {
   at::parallel_for(0, part_count(numel), 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
-      fn(part, part * kPart, std::min(kPart, numel - part * kPart));
+      fn(part * kPart, std::min(kPart, numel - part * kPart));
     }
   });
 }
@@ -86,22 +133,29 @@ void for_parts(int64_t numel, const Fn& fn) {
 template <class Fn>
 double sum_over_parts(int64_t numel, const Fn& fn) {
   std::vector<double> sums(static_cast<size_t>(part_count(numel)));
-  for_parts(numel, [&](int64_t part, int64_t begin, int64_t count) {
-    sums[static_cast<size_t>(part)] = fn(begin, count);
+  for_parts(numel, [&](int64_t begin, int64_t count) {
+    sums[static_cast<size_t>(begin / kPart)] = fn(begin, count);
   });
   return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+// From an element on.
+template <class T>
+std::vector<const T*> typed(std::span<const at::Tensor> sources, int64_t begin) {
+  std::vector<const T*> all;
+  all.reserve(sources.size());
+  for (const at::Tensor& source : sources) {
+    all.push_back(static_cast<const T*>(source.const_data_ptr()) + begin);
+  }
+  return all;
 }
 
 template <class T>
 double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
                   std::span<const at::Tensor> sources) {
   return sum_over_parts(out.numel(), [&](int64_t begin, int64_t numel) {
-    std::vector<const T*> typed;
-    typed.reserve(sources.size());
-    for (const at::Tensor& source : sources) {
-      typed.push_back(static_cast<const T*>(source.const_data_ptr()) + begin);
-    }
-    return kernels::sum_in_rank_order(values_of(out, begin), accumulate, scale, typed, numel);
+    return kernels::sum_in_rank_order(values_of(out, begin), accumulate, scale,
+                                      typed<T>(sources, begin), numel);
   });
 }
 
@@ -120,12 +174,8 @@ struct DeviceSquares {
 template <class T>
 void sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
             std::span<const at::Tensor> sources, const kernels::Squares& squares) {
-  std::vector<const T*> typed;
-  typed.reserve(sources.size());
-  for (const at::Tensor& source : sources) {
-    typed.push_back(static_cast<const T*>(source.const_data_ptr()));
-  }
-  device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(typed),
+  const std::vector<const T*> all = typed<T>(sources, 0);
+  device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(all),
                             out.numel(), squares, device.stream());
 }
 
@@ -145,7 +195,7 @@ bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
                    std::span<const at::Tensor> sources, const kernels::Squares& squares) {
   const OnDevice device(out);
   if (!device ||
-      (static_cast<int64_t>(sources.size()) > device->most_sources && !lie_evenly(sources))) {
+      (static_cast<int64_t>(sources.size()) > device->max_sources && !lie_evenly(sources))) {
     return false;
   }
   switch (sources.front().scalar_type()) {
@@ -216,7 +266,7 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
 
 void scale_in_place(const at::Tensor& values, float factor) {
   if (has_own_loops(values)) {
-    return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    return for_parts(values.numel(), [&](int64_t begin, int64_t numel) {
       kernels::scale_in_place(values_of(values, begin), factor, numel);
     });
   }
@@ -284,8 +334,8 @@ kernels::SplitMaster halves_of(const at::Tensor& travelling, const at::Tensor& l
   return {bits(travelling), low.mutable_data_ptr<int16_t>()};
 }
 
-// As kernels::split(), of fp32 values as their bits.
-void settle(at::Tensor values) {
+// Moves fp32 values, as their bits, from halfway as kernels::split() does.
+void move_from_halfway(at::Tensor values) {
   values.sub_(at::bitwise_and(values, 0x1ffff).eq(0x8000).to(at::kInt));
 }
 
@@ -299,8 +349,8 @@ at::Tensor in_place_of_high(const at::Tensor& travelling) {
 void round_into(const at::Tensor& values, const at::Tensor& out) {
   if (has_own_loops(out) && out.scalar_type() == at::kBFloat16) {
     const auto* all = values.const_data_ptr<float>();
-    auto* rounded = static_cast<uint16_t*>(out.mutable_data_ptr());
-    return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    uint16_t* const rounded = bits(out);
+    return for_parts(values.numel(), [&](int64_t begin, int64_t numel) {
       kernels::to_bfloat16(all + begin, rounded + begin, numel);
     });
   }
@@ -316,7 +366,7 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
   if (has_own_loops(travelling)) {
     const kernels::SplitMaster halves = halves_of(travelling, low);
     const auto* all = values.const_data_ptr<float>();
-    return for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    return for_parts(values.numel(), [&](int64_t begin, int64_t numel) {
       kernels::split(all + begin, halves.from(begin), numel);
     });
   }
@@ -328,7 +378,7 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
     return;
   }
   const at::Tensor whole = values.clone();
-  settle(whole.view(at::kInt));
+  move_from_halfway(whole.view(at::kInt));
   at::Tensor high = travelling;
   high.copy_(whole);
   at::Tensor distance = whole.view(at::kInt).sub(in_place_of_high(travelling));
@@ -338,23 +388,20 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
 }
 
 at::Tensor join(const at::Tensor& travelling, const at::Tensor& low) {
-  if (const OnDevice device(travelling); device) {
-    at::Tensor values = at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
-    device->join(halves_of(travelling, low), floats(values), values.numel(), device.stream());
-    return values;
+  const OnDevice device(travelling);
+  if (!device && !has_own_loops(travelling) && !is_planned(travelling)) {
+    return in_place_of_high(travelling).add_(low).view(at::kFloat);
   }
-  if (has_own_loops(travelling)) {
-    at::Tensor values = at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
+  at::Tensor values = at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
+  if (device) {
+    device->join(halves_of(travelling, low), floats(values), values.numel(), device.stream());
+  } else if (has_own_loops(travelling)) {
     const kernels::SplitMaster halves = halves_of(travelling, low);
-    for_parts(values.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
+    for_parts(values.numel(), [&](int64_t begin, int64_t numel) {
       kernels::join(halves.from(begin), floats(values) + begin, numel);
     });
-    return values;
   }
-  if (is_planned(travelling)) {
-    return at::empty(travelling.sizes(), travelling.options().dtype(at::kFloat));
-  }
-  return in_place_of_high(travelling).add_(low).view(at::kFloat);
+  return values;
 }
 
 at::Tensor rounding_noise(int64_t first, int64_t numel, uint32_t number, c10::Device device) {
@@ -438,11 +485,11 @@ void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step) {
   }
   const bool settles = t.travelling.defined() && t.travelling.scalar_type() == at::kBFloat16;
   if (settles) {
-    settle(t.master.view(at::kInt));
+    move_from_halfway(t.master.view(at::kInt));
   }
   update_with_aten(t, t.master, step);
   if (settles) {
-    settle(t.master.view(at::kInt));
+    move_from_halfway(t.master.view(at::kInt));
   }
 }
 
@@ -467,32 +514,8 @@ void adamw_on_cpu(const AdamWTensors& t, kernels::AdamWStep step) {
     }
   }
   const kernels::AdamWShards shards = shards_of(t);
-  for_parts(t.gradient.numel(), [&](int64_t /*part*/, int64_t begin, int64_t numel) {
-    kernels::adamw(shards.from(begin), numel, step);
-  });
-}
-
-void adamw_on_device(const OnDevice& device, const AdamWTensors& t,
-                     const kernels::AdamWStep& step) {
-  const float* grad_scale = t.grad_scale.defined() ? t.grad_scale.const_data_ptr<float>() : nullptr;
-  device->adamw(shards_of(t), t.gradient.numel(), step, grad_scale, device.stream());
-}
-
-// Whether what travels in bf16 was written, too.
-bool update(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  if (has_own_loops(t.gradient)) {
-    adamw_on_cpu(t, step);
-    return true;
-  }
-  if (const OnDevice device(t.gradient); device) {
-    adamw_on_device(device, t, step);
-    return true;
-  }
-  if (is_planned(t.gradient)) {
-    return true;
-  }
-  t.grad_scale.defined() ? adamw_unless_nan(t, step) : adamw_with_aten(t, step);
-  return false;
+  for_parts(t.gradient.numel(),
+            [&](int64_t begin, int64_t numel) { kernels::adamw(shards.from(begin), numel, step); });
 }
 
 }  // namespace
@@ -514,11 +537,23 @@ void fill_random(const at::Tensor& out, int64_t first, const kernels::RandomWord
 }
 
 void adamw(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  const bool wrote_bf16 = update(t, step);
+  bool writes_bf16 = true;
+  if (has_own_loops(t.gradient)) {
+    adamw_on_cpu(t, step);
+  } else if (const OnDevice device(t.gradient); device) {
+    const bool has_scale = t.grad_scale.defined();
+    device->adamw(shards_of(t), t.gradient.numel(), step,
+                  has_scale ? t.grad_scale.const_data_ptr<float>() : nullptr, device.stream());
+  } else if (!is_planned(t.gradient)) {
+    t.grad_scale.defined() ? adamw_unless_nan(t, step) : adamw_with_aten(t, step);
+    writes_bf16 = false;
+  }
   const bool is_rounded = t.master.defined() && t.travelling.defined();
-  if (is_rounded && !(wrote_bf16 && t.travelling.scalar_type() == at::kBFloat16)) {
+  if (is_rounded && !(writes_bf16 && t.travelling.scalar_type() == at::kBFloat16)) {
     round_into(t.master, t.travelling);
   }
 }
 
-}  // namespace sherd::detail::shard_math
+}  // namespace shard_math
+
+}  // namespace sherd::detail

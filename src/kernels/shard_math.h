@@ -1,15 +1,24 @@
 #pragma once
-// Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, the kernels of a library
-// that was loaded on other devices (kernels/on_device.h), ATen for everything else.
+// Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, registered kernels on
+// other devices, ATen for everything else.
 
 #include <span>
 
 #include <ATen/core/Tensor.h>
 
 #include "kernels/kernels.h"
-#include "kernels/random.h"
 
-namespace sherd::detail::shard_math {
+namespace sherd::detail {
+
+/// Registers `kernels` for shards on devices of this kind; null: ATen's operators do the work, as
+/// before the first call. Whoever loads the library that holds them calls it, before a model is
+/// sharded; they stay where they are. Throws nothing.
+void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kernels);
+
+/// Returns true if kernels are registered for devices of this kind.
+[[nodiscard]] bool has_device_kernels(c10::DeviceType type);
+
+namespace shard_math {
 
 /// out (+)= scale × sources[0], += scale × sources[1], … each product and sum rounded to fp32.
 /// `out` fp32 or bf16 [n], rounded once; sources [n] of one dtype. Returns sum_of_squares(out)
@@ -74,4 +83,6 @@ struct AdamWTensors {
 };
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);
 
-}  // namespace sherd::detail::shard_math
+}  // namespace shard_math
+
+}  // namespace sherd::detail

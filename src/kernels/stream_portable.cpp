@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "stream.h"
+#include "kernels.h"
 
 namespace sherd::kernels {
 

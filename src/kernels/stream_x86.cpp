@@ -2,7 +2,7 @@
 
 #include <emmintrin.h>
 
-#include "stream.h"
+#include "kernels.h"
 
 namespace sherd::kernels {
 

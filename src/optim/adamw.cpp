@@ -167,9 +167,8 @@ void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
     }
   }
   if (!state.updated.empty()) {
-    engine().model.collectives.locally("allocation", of.unit->name(), [&] {
-      add_moments(state, mode.moments_dtype, engine().model);
-    });
+    engine().model.collectives.run(detail::Work::Local, "allocation", of.unit->name(),
+                                   [&] { add_moments(state, mode.moments_dtype, engine().model); });
     segments.push_back(std::move(state));
   }
 }
@@ -203,7 +202,7 @@ void AdamW::Impl::await_update() const {
 // In forward order.
 void AdamW::Impl::sort_as_forward(std::vector<SegmentMoments*>& due) const {
   std::map<int, size_t> places;
-  for (const int unit : engine().step.forward_order()) {
+  for (const int unit : engine().step.schedule().order()) {
     places.emplace(unit, places.size());
   }
   const auto place = [&](const SegmentMoments* state) {
@@ -224,7 +223,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   const c10::OptionalStreamGuard guard(on_side_stream ? copies->side_stream() : std::nullopt);
   StretchQueue queue(std::move(stretches), copies);
   for (SegmentMoments* state : due) {
-    engine().model.collectives.locally("update", state->of.unit->name(), [&] {
+    engine().model.collectives.run(detail::Work::Local, "update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {
         update_stretch(queue.front(), queue.bring());
         queue.pop();
@@ -366,7 +365,7 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   check_there_are_gradients();
   on.model.collectives.set_phase(detail::Phase::Optimizer);
   on.step.reshard_all();
-  on.step.gradients().used_parameters().agree();
+  on.step.gradients().agree_on_use();
   await_update();
   std::vector<SegmentMoments*> due;
   for (SegmentMoments& state : segments) {

@@ -9,7 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/shard_math.h"
-#include "step/engine.h"
+#include "step/step.h"
 
 namespace sherd::detail {
 

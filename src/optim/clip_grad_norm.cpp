@@ -7,7 +7,7 @@
 
 #include "kernels/shard_math.h"
 #include "sherd/optim.h"
-#include "step/engine.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 #include "storage/profiler_range.h"
 
@@ -21,9 +21,8 @@ at::Tensor global_powers(detail::Engine& engine, double p) {
   const ReduceOp op = std::isinf(p) ? ReduceOp::Max : ReduceOp::Sum;
   detail::Gradients& gradients = engine.step.gradients();
   at::Tensor powers = p == 2.0 ? gradients.sum_of_squares() : gradients.sum_of_powers(p);
-  engine.model.collectives.run("all-reduce of the gradient norm", "root", [&] {
-    powers = gradients.used_parameters().agree_beside(powers, op);
-  });
+  engine.model.collectives.run(detail::Work::Collective, "all-reduce of the gradient norm", "root",
+                               [&] { powers = gradients.agree_on_use_with(powers, op); });
   return powers;
 }
 

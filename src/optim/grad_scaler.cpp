@@ -7,7 +7,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "sherd/optim.h"
-#include "step/engine.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd {
@@ -45,7 +45,7 @@ at::Tensor GradScaler::unscale() {
   const at::Tensor sum = gradients.sum_of_squares();
   const at::Tensor found =
       detail::own_work([&] { return sum.isfinite().logical_not().to(at::kDouble); });
-  engine.model.collectives.run("all-reduce of overflows", "root", [&] {
+  engine.model.collectives.run(detail::Work::Collective, "all-reduce of overflows", "root", [&] {
     engine.model.communicators->shards().all_reduce_on_device(found.view({1}), ReduceOp::Max);
   });
   found_inf_ = detail::own_work([&] { return found.to(at::kFloat); });

@@ -1,5 +1,5 @@
 #include "sherd/optim.h"
-#include "step/engine.h"
+#include "step/step.h"
 
 namespace sherd {
 

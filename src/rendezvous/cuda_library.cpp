@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "kernels/on_device.h"
+#include "kernels/shard_math.h"
 #include "rendezvous/nvidia_driver.h"
 #include "sherd/error.h"
 #include "storage/own_work.h"

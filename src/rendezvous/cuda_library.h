@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "kernels/device_kernels.h"
+#include "kernels/kernels.h"
 #include "sherd/backend.h"
 #include "storage/device_graph.h"
 #include "storage/pinned_buffer.h"
@@ -23,7 +23,7 @@ struct CudaFunctions {
   c10::intrusive_ptr<c10d::Backend> (*make_nccl_group)(const c10::intrusive_ptr<c10d::Store>& store,
                                                        int rank, int size,
                                                        std::chrono::milliseconds timeout);
-  /// For arithmetic on shards (kernels/on_device.h).
+  /// For arithmetic on shards (set_device_kernels() in kernels/shard_math.h).
   const kernels::DeviceKernels& (*kernels)();
   /// What NCCL said last in this process.
   std::string (*last_nccl_error)() = nullptr;

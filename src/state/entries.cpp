@@ -8,7 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "step/engine.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd::detail {

@@ -8,7 +8,7 @@
 
 #include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
-#include "step/engine.h"
+#include "step/step.h"
 
 namespace sherd {
 
@@ -58,8 +58,8 @@ class Gathered {
       unit->unshard();
       unit->wait_unshard();
       for (const auto& segment : unit->segments()) {
-        engine_.model.collectives.locally("copy of parameters", unit->name(),
-                                          [&] { segment->copy_aside(); });
+        engine_.model.collectives.run(detail::Work::Local, "copy of parameters", unit->name(),
+                                      [&] { segment->copy_aside(); });
       }
     }
     engine_.step.set_full_parameters_shown(true);
@@ -69,15 +69,15 @@ class Gathered {
   void write_back() {
     for (UnitState* unit : units_) {
       for (const auto& segment : unit->segments()) {
-        engine_.model.collectives.wait("wait for readers", unit->name(),
-                                       [&] { segment->begin_update(); });
+        engine_.model.collectives.run(detail::Work::Wait, "wait for readers", unit->name(),
+                                      [&] { segment->begin_update(); });
       }
     }
     engine_.step.writing_begins(detail::State::Values, "with_full_parameters");
     for (UnitState* unit : units_) {
       for (const detail::UnitParameter& parameter : unit->parameters()) {
-        engine_.model.collectives.locally("copy of parameters", unit->name(),
-                                          [&] { write_back(*unit, parameter); });
+        engine_.model.collectives.run(detail::Work::Local, "copy of parameters", unit->name(),
+                                      [&] { write_back(*unit, parameter); });
       }
     }
   }

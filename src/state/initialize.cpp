@@ -5,13 +5,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "kernels/on_device.h"
 #include "kernels/shard_math.h"
 #include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
-#include "step/engine.h"
-#include "step/shard_writer.h"
+#include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd {

@@ -13,8 +13,7 @@
 #include "state/entries.h"
 #include "state/host_work.h"
 #include "state/shard_files.h"
-#include "step/engine.h"
-#include "step/shard_writer.h"
+#include "step/step.h"
 
 namespace sherd {
 

@@ -9,8 +9,7 @@
 #include "sherd/safetensors.h"
 #include "state/entries.h"
 #include "state/host_work.h"
-#include "step/engine.h"
-#include "step/shard_writer.h"
+#include "step/step.h"
 
 namespace sherd {
 

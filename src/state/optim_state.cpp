@@ -8,7 +8,7 @@
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
-#include "step/engine.h"
+#include "step/step.h"
 
 namespace sherd {
 

@@ -20,7 +20,7 @@
 #include "state/host_work.h"
 #include "state/manifest.h"
 #include "state/shard_files.h"
-#include "step/engine.h"
+#include "step/step.h"
 
 namespace sherd {
 

@@ -8,8 +8,7 @@
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "state/transfer.h"
-#include "step/engine.h"
-#include "step/shard_writer.h"
+#include "step/step.h"
 #include "unit/model.h"
 
 namespace sherd {

@@ -10,7 +10,7 @@
 #include "sherd/error.h"
 #include "sherd/state_dict.h"
 #include "state/transfer.h"
-#include "step/parameter_hook.h"
+#include "step/autograd_hooks.h"
 #include "storage/own_work.h"
 
 namespace sherd {

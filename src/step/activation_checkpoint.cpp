@@ -2,20 +2,23 @@
 // and recomputes the rest in backward.
 
 #include <algorithm>
+#include <mutex>
 #include <string>
 #include <utility>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "sherd/error.h"
 #include "sherd/unit.h"
-#include "step/graph_task.h"
-#include "step/replay.h"
-#include "step/saved_tensors.h"
+#include "step/autograd_hooks.h"
 #include "step/step.h"
+#include "storage/device_graph.h"
 
 namespace sherd::detail {
 
@@ -23,6 +26,78 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+GeneratorStates states_of(const std::vector<at::Generator>& generators) {
+  GeneratorStates states;
+  for (at::Generator generator : generators) {
+    const std::lock_guard lock(generator.mutex());
+    states.emplace_back(generator, generator.get_state());
+  }
+  return states;
+}
+
+void restore(const GeneratorStates& states) {
+  for (const auto& [generator, state] : states) {
+    at::Generator held = generator;
+    const std::lock_guard lock(held.mutex());
+    held.set_state(state);
+  }
+}
+
+// Buffers with copies of their values. They are written past autograd, which counts versions of
+// what it saved.
+using BufferValues = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
+BufferValues states_of(const std::vector<at::Tensor>& buffers) {
+  const at::NoGradGuard no_grad;
+  BufferValues values;
+  for (const at::Tensor& buffer : buffers) {
+    values.emplace_back(buffer, buffer.detach().clone());
+  }
+  return values;
+}
+
+void restore(const BufferValues& values) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [buffer, value] : values) {
+    buffer.variable_data().copy_(value);
+  }
+}
+
+// Buffers whose values may have changed: on the CPU those that have, on other devices all. There a
+// comparison would make the host wait for each buffer, and a graph could not hold it. Versions do
+// not help either: batch normalisation changes running statistics and counts none.
+BufferValues perhaps_changed_since(const BufferValues& values) {
+  BufferValues found;
+  for (const auto& [buffer, value] : values) {
+    if (!buffer.is_cpu() || !at::equal(buffer.detach(), value)) {
+      found.emplace_back(buffer, value);
+    }
+  }
+  return found;
+}
+
+// While it lives, generators or buffers have their states of before, for a repeated forward to use
+// and change; then again the states that they had.
+template <class Owner>
+class AsBefore {
+ public:
+  using States = std::vector<std::pair<Owner, at::Tensor>>;
+  explicit AsBefore(const States& before) {
+    std::vector<Owner> owners;
+    for (const auto& [owner, state] : before) {
+      owners.push_back(owner);
+    }
+    now_ = states_of(owners);
+    restore(before);
+  }
+  ~AsBefore() { restore(now_); }
+  AsBefore(const AsBefore&) = delete;
+  AsBefore& operator=(const AsBefore&) = delete;
+
+ private:
+  States now_;
+};
 
 struct CheckpointedCall : torch::CustomClassHolder {
   Recompute body;
@@ -40,13 +115,13 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->save_for_backward(inputs.vec());
     context->set_materialize_grads(false);
-    const UnitState& unit = call->use->unit();
+    const UnitState& unit = call->use->unit;
     call->generators = generator_states(unit.device());
-    Collectives& collectives = call->use->step()->model().collectives;
-    const BufferValues before = collectives.locally("copy of buffers", unit.name(),
-                                                    [&] { return values_of(unit.buffers()); });
+    Step& step = *call->use->step;
+    const BufferValues before = step.model().collectives.run(
+        Work::Local, "copy of buffers", unit.name(), [&] { return states_of(unit.buffers()); });
     variable_list outputs = [&] {
-      const auto scope = call->use->step()->forwards_to_be_repeated();
+      const auto scope = step.forwards_to_be_repeated();
       return call->body(inputs.vec());
     }();
     call->buffers = perhaps_changed_since(before);
@@ -63,16 +138,15 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto capsule = context->saved_data["call"].toCapsule();
     auto& call = static_cast<CheckpointedCall&>(*capsule);
-    Step& step = *call.use->step();
+    Step& step = *call.use->step;
     step.pre_backward(*call.use);
     const bool accumulates = accumulates_everywhere();
     const variable_list inputs = detached(context->get_saved_variables());
     variable_list results = {at::Tensor(), at::Tensor()};
     {
-      const BuffersAsBefore buffers(call.buffers);  // also while autograd reads what it saved
+      const AsBefore<at::Tensor> buffers(call.buffers);  // also while autograd reads what it saved
       const variable_list outputs = recomputed(call, inputs);
-      const variable_list found = accumulates ? run_backward(outputs, gradients, inputs)
-                                              : run_grad(outputs, gradients, inputs);
+      const variable_list found = gradients_of(inputs, outputs, gradients, accumulates);
       results.insert(results.end(), found.begin(), found.end());
     }
     step.post_backward(*call.use);
@@ -91,68 +165,61 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
 
   static variable_list recomputed(CheckpointedCall& call, const variable_list& inputs) {
     const at::AutoGradMode with_gradients(true);
-    const auto scope = call.use->step()->repeated_forwards();
-    const GeneratorsAsBefore generators(call.generators);
+    const auto scope = call.use->step->repeated_forwards();
+    const AsBefore<at::Generator> generators(call.generators);
     return call.body(inputs);
   }
 
-  struct Roots {
-    variable_list outputs;
-    variable_list gradients;
-  };
-  static Roots roots_of(const variable_list& outputs, const variable_list& gradients) {
-    Roots roots;
+  // With `accumulates`, gradients of parameters accumulate as usual; else nothing is computed for
+  // them.
+  static variable_list gradients_of(const variable_list& inputs, const variable_list& outputs,
+                                    const variable_list& gradients, bool accumulates) {
+    variable_list roots;
+    variable_list of_roots;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (outputs[i].defined() && outputs[i].requires_grad() && gradients[i].defined()) {
-        roots.outputs.push_back(outputs[i]);
-        roots.gradients.push_back(gradients[i]);
+        roots.push_back(outputs[i]);
+        of_roots.push_back(gradients[i]);
       }
     }
-    return roots;
-  }
-
-  // Returns gradients of the inputs; those of parameters accumulate as usual.
-  static variable_list run_backward(const variable_list& outputs, const variable_list& gradients,
-                                    const variable_list& inputs) {
-    const Roots roots = roots_of(outputs, gradients);
-    if (!roots.outputs.empty()) {
-      torch::autograd::backward(roots.outputs, roots.gradients);
-    }
-    variable_list found;
-    for (const at::Tensor& input : inputs) {
-      found.push_back(input.defined() ? input.grad() : at::Tensor());
-    }
-    return found;
-  }
-
-  // Gradients of the inputs alone.
-  static variable_list run_grad(const variable_list& outputs, const variable_list& gradients,
-                                const variable_list& inputs) {
-    const Roots roots = roots_of(outputs, gradients);
+    std::vector<size_t> places;
     variable_list wanted;
-    for (const at::Tensor& input : inputs) {
-      if (input.defined() && input.requires_grad()) {
-        wanted.push_back(input);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].defined() && inputs[i].requires_grad()) {
+        places.push_back(i);
+        wanted.push_back(inputs[i]);
       }
     }
     variable_list found(inputs.size());
-    if (roots.outputs.empty() || wanted.empty()) {
+    if (roots.empty() || (wanted.empty() && !accumulates)) {
       return found;
     }
-    const variable_list of_wanted =
-        torch::autograd::grad(roots.outputs, wanted, roots.gradients, /*retain_graph=*/false,
-                              /*create_graph=*/false, /*allow_unused=*/true);
-    auto next = of_wanted.begin();
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].defined() && inputs[i].requires_grad()) {
-        found[i] = *next++;
-      }
+    variable_list of_wanted;
+    if (accumulates) {
+      torch::autograd::backward(roots, of_roots);
+      std::ranges::transform(wanted, std::back_inserter(of_wanted),
+                             [](const at::Tensor& input) { return input.grad(); });
+    } else {
+      of_wanted = torch::autograd::grad(roots, wanted, of_roots, /*retain_graph=*/false,
+                                        /*create_graph=*/false, /*allow_unused=*/true);
+    }
+    for (size_t i = 0; i < places.size(); ++i) {
+      found[places[i]] = of_wanted[i];
     }
     return found;
   }
 };
 
 }  // namespace
+
+GeneratorStates generator_states(c10::Device device) {
+  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
+  // A graph draws on by itself from where the device's generator is.
+  if (!device.is_cpu() && !device.is_meta() && capture_of(device) == 0) {
+    generators.push_back(at::globalContext().defaultGenerator(device));
+  }
+  return states_of(generators);
+}
 
 bool checkpoints_activations(const UnitState& unit) {
   return unit.settings().checkpoint_activations && at::GradMode::is_enabled();
@@ -168,15 +235,13 @@ void refuse_to_checkpoint(const UnitState& unit) {
 
 // Or in a unit inside it, whose name begins with its own.
 bool ForwardScope::is_trained_inside() const {
+  const auto is_trained = [](const UnitParameter& of) { return of.tensor.requires_grad(); };
   const std::string inside = unit_.state->name() + ".";
   const auto& units = unit_.step->model().units;
-  return std::any_of(units.begin(), units.end(), [&](const auto& unit) {
+  return std::ranges::any_of(units, [&](const auto& unit) {
     const bool is_inside =
         unit_.state->is_root() || unit.get() == unit_.state || unit->name().starts_with(inside);
-    return is_inside && std::any_of(unit->parameters().begin(), unit->parameters().end(),
-                                    [](const UnitParameter& parameter) {
-                                      return parameter.tensor.requires_grad();
-                                    });
+    return is_inside && std::ranges::any_of(unit->parameters(), is_trained);
   });
 }
 
@@ -190,17 +255,13 @@ TensorList places_of(std::vector<at::Tensor>& tensors) {
   return places;
 }
 
-bool any_requires_grad(const std::vector<at::Tensor>& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.requires_grad();
-  });
-}
-
 }  // namespace
 
 std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
                                                  const std::vector<at::Tensor>& inputs) {
-  if (!any_requires_grad(inputs) && !is_trained_inside()) {
+  const bool any_requires_grad = std::ranges::any_of(
+      inputs, [](const at::Tensor& input) { return input.defined() && input.requires_grad(); });
+  if (!any_requires_grad && !is_trained_inside()) {
     std::vector<at::Tensor> held = inputs;
     enter(places_of(held));
     std::vector<at::Tensor> outputs = body(held);
@@ -212,7 +273,7 @@ std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
   call->use = std::make_shared<UnitUse>(unit_.step, *unit_.state);
   const at::Tensor dummy = at::empty({0}).set_requires_grad(true);
   std::vector<at::Tensor> outputs = [&] {
-    const SavingScope saving(*call->use);
+    const auto saving = save_on_host(*call->use);
     return Checkpoint::apply(call, dummy, at::TensorList(inputs));
   }();
   cast_outputs(places_of(outputs));

@@ -8,19 +8,20 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "sherd/error.h"
-#include "step/graph_task.h"
+#include "step/autograd_hooks.h"
 #include "step/step.h"
-#include "step/unit_use.h"
 
 namespace sherd::detail {
 
-// Held by the callback that ends a backward: autograd destroys the callbacks of one that fails, on
-// a device by a thread of its own and perhaps when the next step has begun. Each backward has a
-// mark of its own, so that one that is late says nothing of the next.
-class Step::FailureWatch {
+namespace {
+
+// The callback that ends a backward holds it. If the backward fails, autograd destroys the callback
+// without calling it, on a device by a thread of its own and perhaps when the next step has begun.
+// Each backward has a mark of its own, so a late one says nothing of the next.
+class FailureWatch {
  public:
-  explicit FailureWatch(std::shared_ptr<Step> step)
-      : step_(std::move(step)), gone_(step_->callbacks_are_gone_) {}
+  FailureWatch(std::shared_ptr<Step> step, std::shared_ptr<std::atomic<bool>> gone)
+      : step_(std::move(step)), gone_(std::move(gone)) {}
   ~FailureWatch() { *gone_ = true; }
   FailureWatch(const FailureWatch&) = delete;
   FailureWatch& operator=(const FailureWatch&) = delete;
@@ -31,8 +32,19 @@ class Step::FailureWatch {
   std::shared_ptr<std::atomic<bool>> gone_;
 };
 
+bool sums_over_all_ranks(const UnitState& unit) {
+  return unit.backward_settings.requires_gradient_sync &&
+         unit.backward_settings.requires_all_reduce;
+}
+
+}  // namespace
+
+UnitUse::~UnitUse() {
+  step->drop_use(*this);
+}
+
 void Step::pre_backward(UnitUse& use) {
-  UnitState& unit = use.unit();
+  UnitState& unit = use.unit;
   if (at::GradMode::is_enabled()) {
     throw Error(ExitCode::Usage,
                 "[backward] unit '" + unit.name() +
@@ -40,17 +52,17 @@ void Step::pre_backward(UnitUse& use) {
                     "parameters that are sharded again by then: leave create_graph off, or compute "
                     "that term with a model that is not sharded.");
   }
-  begin_backward(use.step());
-  progress(unit).uses.add(&use);  // again, where its graph was kept after a backward
-  use.set_in_backward(true);
+  begin_backward(use.step);
+  progress(unit).add(&use);  // again, if its graph was kept after a backward
+  use.in_backward = true;
   if (unit.backward_settings.unshard_in_backward) {
     unit.unshard();
     unit.wait_unshard();
   }
   std::erase(gathered_ahead_, &unit);
-  if (SavedByCall* const saved = use.saved()) {
-    model_.collectives.locally("activations from the host", unit.name(),
-                               [&] { ActivationStore::fetch(*saved); });
+  if (use.saved != nullptr) {
+    model_.collectives.run(Work::Local, "activations from the host", unit.name(),
+                           [&] { ActivationStore::fetch(*use.saved); });
   }
   if (model_.options.backward_prefetch == BackwardPrefetch::Pre) {
     gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
@@ -68,26 +80,36 @@ void Step::begin_backward(const std::shared_ptr<Step>& self) {
   close_update_window();
   master_views_.take_gradient_changes();
   model_.collectives.set_phase(Phase::Backward);
-  check_settings_of_backward();
+  if (reductions_.optimizes_in_backward()) {
+    check_optimizer_in_backward();
+  }
   gradients_.apply_pending_factor();  // new gradients are added to clipped ones
   schedule_.begin_backward();
   callbacks_are_gone_ = std::make_shared<std::atomic<bool>>(false);
-  auto watch = std::make_shared<FailureWatch>(self);
+  auto watch = std::make_shared<FailureWatch>(self, callbacks_are_gone_);
   torch::autograd::Engine::get_default_engine().queue_callback(
       [watch] { watch->end()->end_backward(); });
   backward_ = Backward::Running;
 }
 
-void Step::check_settings_of_backward() const {
-  if (!reductions_.optimizes_in_backward()) {
-    return;
-  }
-  check_each_unit_is_summed_once();
+void Step::check_optimizer_in_backward() const {
   for (const auto& unit : model_.units) {
-    const BackwardSettings& settings = unit->backward_settings;
-    const bool ends_in_an_update = settings.requires_gradient_sync &&
-                                   settings.requires_all_reduce && settings.reshard_after_backward;
-    if (!ends_in_an_update) {
+    const size_t uses = progress(*unit).uses();
+    const bool is_repeated = uses > 1 && unit->settings().checkpoint_activations;
+    const auto is_inside = [&](const auto& other) {
+      return other->level() > unit->level() && other->name().starts_with(unit->name() + ".");
+    };
+    // Units nested in a checkpointed one are recomputed, and reduced, for each of its calls.
+    if (is_repeated && std::ranges::any_of(model_.units, is_inside)) {
+      throw Error(ExitCode::Usage,
+                  "[backward] unit '" + unit->name() + "' was called " + std::to_string(uses) +
+                      " times; it is checkpointed and holds other units, so these would be updated "
+                      "after each call, and the optimizer works in backward: build AdamW without "
+                      "in_backward, or checkpoint the inner units only.");
+    }
+  }
+  for (const auto& unit : model_.units) {
+    if (!sums_over_all_ranks(*unit) || !unit->backward_settings.reshard_after_backward) {
       throw Error(ExitCode::Usage,
                   "[backward] unit '" + unit->name() +
                       "' accumulates gradients or keeps its parameters, and the optimizer works in "
@@ -98,34 +120,14 @@ void Step::check_settings_of_backward() const {
   }
 }
 
-// Units nested in a checkpointed one are recomputed, and reduced, for each of its calls.
-void Step::check_each_unit_is_summed_once() const {
-  const auto nests = [&](const UnitState& outer) {
-    return std::any_of(model_.units.begin(), model_.units.end(), [&](const auto& unit) {
-      return unit->level() > outer.level() && unit->name().starts_with(outer.name() + ".");
-    });
-  };
-  for (const auto& unit : model_.units) {
-    const size_t uses = progress(*unit).uses.size();
-    if (uses > 1 && unit->settings().checkpoint_activations && nests(*unit)) {
-      throw Error(ExitCode::Usage,
-                  "[backward] unit '" + unit->name() + "' was called " + std::to_string(uses) +
-                      " times; it is checkpointed and holds other units, so these would be updated "
-                      "after each call, and the optimizer works in backward: build AdamW without "
-                      "in_backward, or checkpoint the inner units only.");
-    }
-  }
-}
-
 void Step::post_backward(UnitUse& use) {
-  UnitState& unit = use.unit();
-  use.set_in_backward(false);
+  UnitState& unit = use.unit;
+  use.in_backward = false;
   if (!accumulates_gradients(unit)) {
     return reshard_after_backward(unit);
   }
-  UnitUses& uses = progress(unit).uses;
-  uses.remove(&use);
-  if (uses.size() == 0) {
+  progress(unit).remove(&use);
+  if (!progress(unit).awaits_backward()) {
     reduce_unit(unit);
   }
 }
@@ -133,13 +135,13 @@ void Step::post_backward(UnitUse& use) {
 // Reduces what has been written, and reshards.
 void Step::reduce_unit(UnitState& unit) {
   UnitProgress& now = progress(unit);
-  now.uses.remove_those_in_backward();
+  now.remove_uses_in_backward();
   now.called = now.awaits_backward();
   reshard_after_backward(unit);
   for (const auto& segment : unit.segments()) {
     if (unit.is_trained(*segment)) {
       gradients_.changed();
-      model_.collectives.run("reduction", unit.name(),
+      model_.collectives.run(Work::Collective, "reduction", unit.name(),
                              [&] { reduce_segment(unit, *segment->gradients()); });
     }
   }
@@ -157,11 +159,6 @@ void Step::reduce_segment(UnitState& unit, SegmentGradients& gradients) {
   }
   gradients.reduce(gradients_.scale());
   reductions_.reduction_started(gradients, sums_over_all_ranks(unit));
-}
-
-bool Step::sums_over_all_ranks(const UnitState& unit) {
-  return unit.backward_settings.requires_gradient_sync &&
-         unit.backward_settings.requires_all_reduce;
 }
 
 bool Step::accumulates_unsharded(const UnitState& unit) const {
@@ -188,7 +185,7 @@ void Step::end_backward() {
     }
   }
   gathered_ahead_.clear();
-  model_.collectives.run("reduction", "all", [&] { reductions_.finish(summed); });
+  model_.collectives.run(Work::Collective, "reduction", "all", [&] { reductions_.finish(summed); });
   if (reductions_.optimizes_in_backward()) {
     writing_ended(State::TrainedValues);
     writing_ended(State::Optimizer);
@@ -208,29 +205,26 @@ void Step::finish_unit(UnitState& unit) {
       (accumulates_gradients(unit) && (now.called || now.in_backward()))) {
     return reduce_unit(unit);  // even without gradients: other ranks may have some
   }
-  now.uses.leave_backward();
+  now.leave_backward();
   reshard_after_backward(unit);  // gathered ahead and not used
 }
 
 bool Step::has_gradients_to_reduce(const UnitState& unit) const {
-  return std::any_of(unit.segments().begin(), unit.segments().end(), [&](const auto& segment) {
+  return std::ranges::any_of(unit.segments(), [&](const auto& segment) {
     const SegmentGradients* gradients = segment->gradients();
     return gradients != nullptr &&
            (gradients->bound() || (gradients->has_unsharded_sum() && !accumulates_unsharded(unit)));
   });
 }
 
-// On the CPU autograd runs on the caller's thread.
-bool Step::is_on_thread_of_autograd() const {
-  return !model_.mesh.world().device().is_cpu() && std::this_thread::get_id() != driver_.load();
-}
-
 void Step::drop_use(const UnitUse& use) noexcept {
-  if (!progress(use.unit()).uses.remove(&use)) {
+  if (!progress(use.unit).remove(&use)) {
     return;  // it has run, or its step was given up
   }
-  if (is_on_thread_of_autograd()) {
-    graph_was_freed_aside_ = true;
+  const bool is_cpu =
+      model_.mesh.world().device().is_cpu();  // autograd runs on the caller's thread
+  if (!is_cpu && std::this_thread::get_id() != driver_.load()) {
+    graph_freed_elsewhere_ = true;
     return;
   }
   try {

@@ -1,9 +1,7 @@
-// What happens to shards and gradients outside of forward and backward.
-
-#include <utility>
+// Shards and gradients outside of forward and backward: publishing, update windows, writers.
 
 #include "sherd/error.h"
-#include "step/graph_task.h"
+#include "step/autograd_hooks.h"
 #include "step/step.h"
 
 namespace sherd::detail {
@@ -95,8 +93,8 @@ void Step::publish() {
   reshard_all();
   for (const SegmentOfUnit& of : model_.segments) {
     begin_update(model_, of);
-    model_.collectives.locally("publication", of.unit->name(),
-                               [&] { of.segment->write_travelling_from_master(); });
+    model_.collectives.run(Work::Local, "publication", of.unit->name(),
+                           [&] { of.segment->write_travelling_from_master(); });
     of.segment->publish();
   }
   rest(model_);
@@ -164,7 +162,7 @@ torch::OrderedDict<std::string, at::Tensor> Step::hand_out_masters() {
 
 void Step::show_gradients() {
   if (masters_handed_out()) {
-    gradients_.used_parameters().agree();
+    gradients_.agree_on_use();
     master_views_.show_gradients();
   }
 }
@@ -177,12 +175,27 @@ void Step::open_update_window() {
 }
 
 void Step::close_update_window() {
-  if (is_idle() && graph_was_freed_aside_.exchange(false)) {
+  if (is_idle() && graph_freed_elsewhere_.exchange(false)) {
     open_update_window();
   }
   if (update_window_is_open_) {
     publish();
     update_window_is_open_ = false;  // stays open where that failed, to be published again
+  }
+}
+
+ShardWriter::ShardWriter(Step& step, const std::string& operation)
+    : step_(step), was_torn_by_(step.torn_values()) {
+  step_.require_between_steps(operation);
+  step_.await_readers();
+  step_.writing_begins(State::Values, operation);
+}
+
+void ShardWriter::publish() {
+  step_.publish();
+  step_.writing_ended(State::Values);
+  if (was_torn_by_ && !step_.all_have_values()) {
+    step_.writing_begins(State::Values, *was_torn_by_);
   }
 }
 

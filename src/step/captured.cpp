@@ -1,11 +1,10 @@
-// Micro-batches that are graphs of the device: how a capture begins, and what a launch leaves on
-// the host.
+// Micro-batches that are CUDA graphs: how a capture begins, and what a launch leaves on the host.
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <thread>
-#include <utility>
 
 #include <torch/csrc/autograd/variable.h>
 
@@ -49,9 +48,9 @@ void refuse_unit(const UnitState& unit, bool has_replicas) {
 
 // [Note: Accumulators and streams]
 // Autograd accumulates a parameter's gradient on the stream of the forward that made the
-// parameter's accumulator, which lives as long as a graph that holds it. One that outlives its
-// micro-batch would bring the stream of the host into a capture, or that of a capture into what
-// follows. Graphs are freed by autograd's own thread, a moment after backward has returned.
+// parameter's accumulator, which lives as long as a graph that holds it. An accumulator that
+// outlives its micro-batch would bring the host's stream into a capture, or a capture's stream into
+// later work. Autograd's own thread frees graphs, a moment after backward has returned.
 bool are_graphs_freed(const Model& model) {
   constexpr std::chrono::seconds kMoment{1};
   const auto is_held = [](const UnitParameter& parameter) {
@@ -59,8 +58,7 @@ bool are_graphs_freed(const Model& model) {
   };
   const auto end = std::chrono::steady_clock::now() + kMoment;
   for (const auto& unit : model.units) {
-    const std::vector<UnitParameter>& parameters = unit->parameters();
-    while (std::any_of(parameters.begin(), parameters.end(), is_held)) {
+    while (std::ranges::any_of(unit->parameters(), is_held)) {
       if (std::chrono::steady_clock::now() > end) {
         return false;
       }
@@ -90,7 +88,10 @@ std::vector<SegmentGradients*> Step::trained_gradients() const {
   return all;
 }
 
-void Step::refuse_what_is_no_graph() const {
+void Step::begin_captured() {
+  require_between_steps("MicroBatchGraphs::run");
+  check_not_torn("MicroBatchGraphs::run");
+  require_values(model_, "MicroBatchGraphs::run");
   if (reductions_.optimizes_in_backward()) {
     refuse_capture("the optimizer works in backward", "build AdamW without in_backward");
   }
@@ -104,13 +105,6 @@ void Step::refuse_what_is_no_graph() const {
   for (const auto& unit : model_.units) {
     refuse_unit(*unit, model_.communicators->replicas() != nullptr);
   }
-}
-
-void Step::begin_captured() {
-  require_between_steps("MicroBatchGraphs::run");
-  check_not_torn("MicroBatchGraphs::run");
-  require_values(model_, "MicroBatchGraphs::run");
-  refuse_what_is_no_graph();
   reductions_.keep_unsharded_sums();
   gradients_.apply_pending_factor();
   reshard_all();
@@ -172,7 +166,7 @@ CapturedMicroBatch Step::capture(const c10::Stream& stream, const DeviceGraph* b
   }
   model_.arena.free_from_now();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    captured.left.push_back(gradients[i]->known());
+    captured.after.push_back(gradients[i]->known());
     gradients[i]->set_known(before[i]);
   }
   auto count = counts.begin();
@@ -193,11 +187,11 @@ void Step::launch(const CapturedMicroBatch& captured) {
   model_.arena.free_from_now();
   const std::vector<SegmentGradients*> gradients = trained_gradients();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    SegmentGradients::Known left = captured.left[i];
+    SegmentGradients::Known after = captured.after[i];
     const std::vector<bool> used_before = gradients[i]->known().used;
-    std::transform(left.used.begin(), left.used.end(), used_before.begin(), left.used.begin(),
-                   [](bool by_it, bool before) { return by_it || before; });
-    gradients[i]->set_known(left);
+    std::transform(after.used.begin(), after.used.end(), used_before.begin(), after.used.begin(),
+                   std::logical_or<>());
+    gradients[i]->set_known(after);
   }
   gradients_.changed();
   auto count = captured.counts.begin();

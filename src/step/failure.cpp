@@ -1,4 +1,4 @@
-// After an exception: the step is given up, so that the next one starts clean.
+// After an exception: gives up the step, so that the next one starts clean.
 
 #include <algorithm>
 #include <optional>
@@ -7,25 +7,21 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "sherd/error.h"
-#include "step/graph_task.h"
+#include "step/autograd_hooks.h"
 #include "step/step.h"
-#include "step/unit_use.h"
 
 namespace sherd::detail {
 
-// It cannot be under way where its callbacks are gone, or where the caller is outside of any.
-bool Step::backward_has_failed() const {
-  return backward_ == Backward::Failed ||
-         (backward_ == Backward::Running && (*callbacks_are_gone_ || !inside_backward()));
-}
-
 void Step::leave_failed_backward() {
-  if (backward_has_failed()) {
+  // No backward can be running if its callbacks are gone, or if the caller is outside of any.
+  const bool is_over =
+      backward_ == Backward::Running && (*callbacks_are_gone_ || !inside_backward());
+  if (is_over || backward_ == Backward::Failed) {
     abandon();
   }
 }
 
-void Step::tear_what_was_lost() {
+void Step::mark_lost_as_torn() {
   if (!model_.offload->take_failure()) {
     return;
   }
@@ -38,7 +34,7 @@ void Step::tear_what_was_lost() {
 }
 
 void Step::writing_begins(State state, const std::string& operation) {
-  tear_what_was_lost();
+  mark_lost_as_torn();
   torn_by_[state] = operation;
 }
 
@@ -57,7 +53,7 @@ bool Step::all_have_values() const {
 
 // An operation that writes a part of the parameters marks that part itself.
 std::optional<std::string> Step::torn_values() {
-  tear_what_was_lost();
+  mark_lost_as_torn();
   const bool may_be_any = torn_by_.contains(State::Values);
   if (!may_be_any && !torn_by_.contains(State::TrainedValues)) {
     return std::nullopt;
@@ -73,7 +69,7 @@ std::optional<std::string> Step::torn_values() {
 }
 
 void Step::check_not_torn(const std::string& operation) {
-  tear_what_was_lost();
+  mark_lost_as_torn();
   if (torn_by_.empty()) {
     return;
   }
@@ -104,15 +100,12 @@ void Step::abandon() {
   const bool in_backward = std::exchange(backward_, Backward::None) != Backward::None;
   gathered_ahead_.clear();
   for (UnitProgress& unit : progress_) {
-    unit.uses.forget();
-    unit.called = false;
+    unit.forget();
   }
   if (in_backward) {
     ++failed_backwards_;
-    for (const SegmentOfUnit& of : model_.segments) {
-      if (of.segment->gradients() != nullptr) {
-        of.segment->gradients()->abandon();
-      }
+    for (SegmentGradients* gradients : trained_gradients()) {
+      gradients->abandon();
     }
     zero_grad();
   }
@@ -122,19 +115,15 @@ void Step::abandon() {
   if (!model_.collectives.peers_lost()) {
     reductions_.abandon();
     model_.communicators->abandon(in_backward);
-    gather_what_runs();
+    for (const auto& unit : model_.units) {
+      if (progress(*unit).in_forward()) {
+        unit->unshard(/*in_evaluation=*/unit->in_full_precision());
+        unit->wait_unshard();
+      }
+    }
   }
   if (!in_forward()) {
     expect_update();
-  }
-}
-
-void Step::gather_what_runs() {
-  for (const auto& unit : model_.units) {
-    if (progress(*unit).in_forward()) {
-      unit->unshard(/*in_evaluation=*/unit->in_full_precision());
-      unit->wait_unshard();
-    }
   }
 }
 

@@ -1,5 +1,7 @@
 #include "step/gradients.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -10,7 +12,9 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
 
+#include "comm/identity.h"
 #include "comm/reduce_buffers.h"
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
@@ -20,11 +24,6 @@ namespace sherd::detail {
 
 Gradients::Gradients(Model& model) : model_(model) {
   set_divide_factor(model.mesh.world().size());
-}
-
-void Gradients::changed() {
-  ++version_;
-  used_parameters_.expect_changes();
 }
 
 void Gradients::forget() {
@@ -61,7 +60,7 @@ void Gradients::apply_pending_factor() {
     if (!of.segment->has_gradient()) {
       continue;
     }
-    of.segment->await_update();  // which reads them
+    of.segment->await_update();  // the update reads them
     if (factor.on_device.defined()) {
       own_work([&] { of.segment->gradients()->scale(factor.on(of.segment->layout().device)); });
     } else {
@@ -76,8 +75,8 @@ at::Tensor Gradients::over_segments(const char* what, const OfSegment& of_segmen
   std::vector<at::Tensor> each;
   for (const SegmentOfUnit& of : model_.segments) {
     if (of.segment->has_gradient()) {
-      each.push_back(model_.collectives.locally(
-          what, of.unit->name(), [&] { return of_segment(*of.segment->gradients()); }));
+      each.push_back(model_.collectives.run(Work::Local, what, of.unit->name(),
+                                            [&] { return of_segment(*of.segment->gradients()); }));
     }
   }
   const auto options = at::TensorOptions(at::kDouble).device(model_.mesh.world().device());
@@ -120,6 +119,108 @@ void Gradients::check_reduced(const char* caller) const {
                       "step call set_requires_gradient_sync(true) and "
                       "set_requires_all_reduce(true).");
     }
+  }
+}
+
+Gradients::Summed Gradients::summed() const {
+  Summed all;
+  for (const SegmentOfUnit& of : model_.segments) {
+    const size_t places = of.segment->has_gradient() ? of.segment->layout().places.size() : 0;
+    for (size_t place = 0; place < places; ++place) {
+      if (of.unit->parameter_at(*of.segment, place).tensor.requires_grad()) {
+        all.emplace_back(of.segment->gradients(), place);
+      }
+    }
+  }
+  return all;
+}
+
+double Gradients::count_unused() const {
+  const auto is_unused = [](const auto& of) { return !of.first->used(of.second); };
+  return static_cast<double>(std::ranges::count_if(summed(), is_unused));
+}
+
+void Gradients::exchange_flags(const Reduce& reduce) {
+  const Summed all = summed();
+  std::vector<double> flags;
+  for (const auto& [gradients, place] : all) {
+    flags.push_back(gradients->used(place) ? 1 : 0);
+  }
+  reduce(flags);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].first->set_used(all[i].second, flags[i] > 0);
+  }
+}
+
+double Gradients::agree_on_cpu(double value, ReduceOp op) {
+  std::array<double, 2> values = {value, use_is_agreed_ ? 0 : count_unused()};
+  model_.communicators->shards().all_reduce(values, op);
+  if (use_is_agreed_) {
+    return values[0];
+  }
+  if (Communicator* replicas = model_.communicators->replicas()) {
+    replicas->all_reduce({&values[1], 1}, op);
+  }
+  if (values[1] > 0) {  // the same number on every rank
+    exchange_flags([this](std::span<double> flags) {
+      model_.communicators->shards().all_reduce(flags, ReduceOp::Max);
+      if (Communicator* replicas = model_.communicators->replicas()) {
+        replicas->all_reduce(flags, ReduceOp::Max);
+      }
+    });
+  }
+  use_is_agreed_ = true;
+  return values[0];
+}
+
+void Gradients::throw_out_of_step(const std::vector<double>& own) const {
+  World& world = model_.mesh.world();
+  const std::string mine = c10::str(c10::ArrayRef<double>(own));
+  const std::vector<std::string> all = world.all_gather(mine);
+  const auto other = std::ranges::find_if(all, [&](const auto& theirs) { return theirs != mine; });
+  tell_out_of_step("all-reduce", world.rank(), static_cast<int>(other - all.begin()));
+}
+
+void Gradients::agree_between_hosts() {
+  if (use_is_agreed_) {
+    return;
+  }
+  World& world = model_.mesh.world();
+  const std::vector<double> own = model_.communicators->signatures();
+  std::vector<double> most{count_unused()};
+  for (const double signature : own) {
+    most.insert(most.end(), {signature, -signature});
+  }
+  world.all_reduce(most, ReduceOp::Max);
+  for (size_t one = 1; one < most.size(); one += 2) {
+    if (most[one] != -most[one + 1]) {
+      throw_out_of_step(own);  // on every rank
+    }
+  }
+  if (most[0] > 0) {
+    exchange_flags([&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
+  }
+  use_is_agreed_ = true;
+}
+
+at::Tensor Gradients::agree_on_use_with(const at::Tensor& value, ReduceOp op) {
+  if (value.is_cpu()) {
+    return at::scalar_tensor(agree_on_cpu(value.item<double>(), op), value.options());
+  }
+  model_.communicators->shards().all_reduce_on_device(value.view({1}), op);
+  agree_between_hosts();
+  return value;
+}
+
+void Gradients::agree_on_use() {
+  if (!use_is_agreed_) {
+    model_.collectives.run(Work::Collective, "all-reduce of used parameters", "all", [&] {
+      if (model_.mesh.world().device().is_cpu()) {
+        static_cast<void>(agree_on_cpu(0, ReduceOp::Sum));
+      } else {
+        agree_between_hosts();
+      }
+    });
   }
 }
 

@@ -3,17 +3,19 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "step/used_parameters.h"
+#include "sherd/communicator.h"
 #include "unit/model.h"
 
 namespace sherd::detail {
 
-/// What gradients have not been multiplied by yet: a number, and one on their device that the host
-/// has not waited for.
+/// A factor that gradients have not been multiplied by yet: a number, and one on their device that
+/// the host has not waited for.
 struct PendingFactor {
   double number = 1.0;
   at::Tensor on_device = {};  ///< fp32 []; undefined: none
@@ -22,20 +24,32 @@ struct PendingFactor {
   [[nodiscard]] at::Tensor on(c10::Device device) const;
 };
 
+/// [Note: Parameters that no rank used]
+/// A unit is reduced as a whole, with zeros for parameters that a rank did not use: ranks that take
+/// different paths through a model meet in the same collectives. A zero that no rank has written is
+/// no gradient, though: moments and weight decay would move the parameter. So each rank remembers
+/// which parameters it has written since gradients were forgotten. Before an update the ranks add
+/// up how many it did not: one number, which travels with the gradient norm if there is one. Only
+/// if it is not zero do they exchange a flag per parameter. On a device the norm is reduced there,
+/// and nobody waits for it. The host must know the number, so it then goes by the world's own
+/// exchange between hosts, together with a check that the ranks are in step.
 class Gradients {
  public:
   explicit Gradients(Model& model);
 
-  /// Some have been reduced or accumulated.
-  void changed();
+  /// Notes that some have been reduced or accumulated.
+  void changed() {
+    ++version_;
+    use_is_agreed_ = false;
+  }
   /// The next backward writes instead of adding.
   void forget();
-  /// How often they have changed, or been forgotten.
+  /// Number of times that they have changed or been forgotten.
   [[nodiscard]] int64_t version() const { return version_; }
 
-  /// Throws Error(Usage) for what is not above 0.
+  /// Throws Error(Usage) unless the factor is above 0.
   void set_divide_factor(double factor);
-  /// What each rank's gradients are multiplied by when they are reduced.
+  /// Returns the factor that each rank's gradients are multiplied by when they are reduced.
   [[nodiscard]] float scale() const { return scale_; }
 
   /// The fused optimizer applies it in its own pass, so that clipping and unscaling cost none.
@@ -46,19 +60,36 @@ class Gradients {
 
   /// Of all segments that have a gradient: double [] on the model's device, not waited for.
   [[nodiscard]] at::Tensor sum_of_squares() const;
-  /// The same of |x|^p for any p, or the largest |x| where p is infinity.
+  /// The same of |x|^p for any p, or the largest |x| if p is infinity.
   [[nodiscard]] at::Tensor sum_of_powers(double p) const;
 
-  /// Throws where micro-batches have left gradients that are not sums over all ranks yet.
+  /// Throws Error(Usage) if micro-batches have left gradients that are not sums over all ranks yet.
   void check_reduced(const char* caller) const;
-  [[nodiscard]] UsedParameters& used_parameters() { return used_parameters_; }
+
+  /// Agrees on which parameters got a gradient on any rank: SegmentGradients::used() holds for all
+  /// ranks afterwards. Optimizers leave the others alone. Collective.
+  void agree_on_use();
+  /// The same, together with an all-reduce over the shard group of `value`, double [] on the
+  /// model's device, whose result it returns. Collective.
+  [[nodiscard]] at::Tensor agree_on_use_with(const at::Tensor& value, ReduceOp op);
 
  private:
   using OfSegment = std::function<at::Tensor(const SegmentGradients& gradients)>;
   [[nodiscard]] at::Tensor over_segments(const char* what, const OfSegment& of, ReduceOp op) const;
 
+  [[nodiscard]] double agree_on_cpu(double value, ReduceOp op);
+  void agree_between_hosts();
+  /// `own`: signatures of this rank's communicators, which differ from another's. Collective.
+  [[noreturn]] void throw_out_of_step(const std::vector<double>& own) const;
+  /// Gradients of parameters that have a sum, with the place in their segment.
+  using Summed = std::vector<std::pair<SegmentGradients*, size_t>>;
+  [[nodiscard]] Summed summed() const;
+  [[nodiscard]] double count_unused() const;
+  using Reduce = std::function<void(std::span<double> flags)>;
+  void exchange_flags(const Reduce& reduce);
+
   Model& model_;
-  UsedParameters used_parameters_{model_};
+  bool use_is_agreed_ = true;
   int64_t version_ = 0;
   float scale_ = 1.0F;
   PendingFactor pending_factor_;

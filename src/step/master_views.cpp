@@ -24,8 +24,7 @@ void MasterViews::make(const Model& model) {
         if (held.segment.layout().trainable) {
           at::Tensor view = part_of(held.segment.master(), held.start, held.range.size());
           view.set_requires_grad(true);
-          views_.push_back({parameter.name, std::move(view), &held.segment, held.place, held.start,
-                            &parameter.tensor});
+          views_.push_back({parameter, held, std::move(view)});
         }
       });
 }
@@ -33,23 +32,25 @@ void MasterViews::make(const Model& model) {
 torch::OrderedDict<std::string, at::Tensor> MasterViews::by_name() const {
   torch::OrderedDict<std::string, at::Tensor> views;
   for (const View& view : views_) {
-    views.insert(view.name, view.tensor);
+    views.insert(view.parameter.name, view.tensor);
   }
   return views;
 }
 
 at::Tensor MasterViews::gradient_of(const View& view) {
-  return part_of(view.segment->gradient(), view.start, view.tensor.numel());
+  return part_of(view.held.segment.gradient(), view.held.start, view.tensor.numel());
 }
 
 void MasterViews::take_gradient_changes() {
   const at::NoGradGuard no_grad;
   std::map<FlatSegment*, bool> kept;  // whether any view of the segment still has a gradient
   for (const View& view : views_) {
-    kept[view.segment] = kept[view.segment] || view.tensor.grad().defined();
+    bool& is_kept = kept[&view.held.segment];
+    is_kept = is_kept || view.tensor.grad().defined();
   }
   for (const View& view : views_) {
-    if (!view.segment->has_gradient()) {
+    FlatSegment& segment = view.held.segment;
+    if (!segment.has_gradient()) {
       continue;
     }
     if (view.tensor.grad().defined()) {
@@ -57,20 +58,20 @@ void MasterViews::take_gradient_changes() {
       if (sum.data_ptr() != view.tensor.grad().data_ptr()) {
         sum.copy_(view.tensor.grad());
       }
-    } else if (kept[view.segment]) {
-      view.segment->gradients()->forget(view.place, view.start, view.tensor.numel());
+    } else if (kept[&segment]) {
+      segment.gradients()->forget(view.held.place, view.held.start, view.tensor.numel());
     } else {
-      view.segment->gradients()->forget();
+      segment.gradients()->forget();
     }
   }
 }
 
 void MasterViews::show_gradients() {
   for (const View& view : views_) {
-    const bool shown = view.segment->has_gradient() && view.parameter->requires_grad() &&
-                       view.segment->gradients()->used(view.place);
-    if (shown) {
-      view.segment->gradients()->expose();
+    SegmentGradients* const gradients = view.held.segment.gradients();
+    if (gradients->has_sum() && view.parameter.tensor.requires_grad() &&
+        gradients->used(view.held.place)) {
+      gradients->expose();
       view.tensor.mutable_grad() = gradient_of(view);
     }
   }

@@ -19,7 +19,7 @@ class MasterViews {
   [[nodiscard]] bool handed_out() const { return !views_.empty(); }
   [[nodiscard]] torch::OrderedDict<std::string, at::Tensor> by_name() const;
 
-  // What follows does nothing before views have been made.
+  // These do nothing before views have been made.
 
   /// Before a backward: forgets the gradients of views whose `.grad` has been reset, and takes
   /// those that have been replaced.
@@ -31,12 +31,9 @@ class MasterViews {
 
  private:
   struct View {
-    std::string name;
+    const UnitParameter& parameter;
+    HeldPart held;
     at::Tensor tensor;  ///< [n], a leaf that requires gradients
-    FlatSegment* segment = nullptr;
-    size_t place = 0;                       ///< in the segment
-    int64_t start = 0;                      ///< of its elements in the segment's shard
-    const at::Tensor* parameter = nullptr;  ///< the module's own
   };
   [[nodiscard]] static at::Tensor gradient_of(const View& view);
 

@@ -19,10 +19,10 @@ void ReductionQueue::check_gradients_are_kept(const char* caller) const {
 
 void ReductionQueue::reduction_started(SegmentGradients& gradients, bool all_reduce) {
   reducing_.push_back({&gradients, all_reduce});
-  take_those_that_ended();
+  take_ended();
 }
 
-void ReductionQueue::tell(SegmentGradients& gradients) const {
+void ReductionQueue::finish_sum(SegmentGradients& gradients) const {
   if (when_summed_) {
     gradients.run_all_reduce_hook();
     when_summed_(gradients);
@@ -32,27 +32,24 @@ void ReductionQueue::tell(SegmentGradients& gradients) const {
 
 void ReductionQueue::start_all_reduce(SegmentGradients* gradients) {
   gradients->start_all_reduce();
-  if (std::find(all_reducing_.begin(), all_reducing_.end(), gradients) == all_reducing_.end()) {
+  if (std::ranges::find(all_reducing_, gradients) == all_reducing_.end()) {
     all_reducing_.push_back(gradients);  // gathered once, at the end of backward
   }
 }
 
-void ReductionQueue::take_those_that_ended() {
+void ReductionQueue::take_ended() {
   const auto in_flight = static_cast<size_t>(communicators_.shards->reductions_in_flight());
   while (reducing_.size() > in_flight) {
     const Entry ended = reducing_.front();
     reducing_.pop_front();
-    const bool again = std::any_of(reducing_.begin(), reducing_.end(), [&](const Entry& other) {
-      return other.gradients == ended.gradients;
-    });
-    if (again) {
+    if (std::ranges::find(reducing_, ended.gradients, &Entry::gradients) != reducing_.end()) {
       continue;  // the unit has been reduced again: the later one ends the sum
     }
     if (!keeps_unsharded_sums_) {
       ended.gradients->free_unsharded_sum();
     }
     if (communicators_.replicas == nullptr) {
-      tell(*ended.gradients);
+      finish_sum(*ended.gradients);
     } else if (ended.all_reduce) {
       start_all_reduce(ended.gradients);
     }
@@ -61,7 +58,7 @@ void ReductionQueue::take_those_that_ended() {
 
 void ReductionQueue::finish(const std::vector<SegmentGradients*>& summed) {
   communicators_.shards->finish_reductions();
-  take_those_that_ended();
+  take_ended();
   if (communicators_.replicas != nullptr) {
     finish_all_reduces(summed);
   }
@@ -80,7 +77,7 @@ void ReductionQueue::finish_all_reduces(const std::vector<SegmentGradients*>& su
   std::deque<SegmentGradients*> gathered;
   const auto end_oldest = [&] {
     gathered.front()->wait_sum();
-    tell(*gathered.front());
+    finish_sum(*gathered.front());
     gathered.pop_front();
   };
   for (SegmentGradients* gradients : std::exchange(all_reducing_, {})) {

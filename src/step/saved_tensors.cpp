@@ -1,6 +1,7 @@
-#include "step/saved_tensors.h"
+// What autograd saves while a unit runs, kept on the host instead of where it was computed.
 
 #include <exception>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,7 +13,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "sherd/error.h"
-#include "step/graph_task.h"
+#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/movable_storage.h"
 
@@ -22,23 +23,29 @@ namespace {
 
 using torch::autograd::SavedVariableHooks;
 
-SavingScope*& innermost() {
-  static thread_local SavingScope* scope = nullptr;
-  return scope;
+// Where tensors go that autograd saves on this thread. No store: they stay.
+struct Destination {
+  ActivationStore* store = nullptr;
+  std::shared_ptr<SavedByCall> call = {};
+};
+
+Destination& current() {
+  static thread_local Destination destination;
+  return destination;
 }
 
 // A saved tensor: where its storage is parked and how it lies there, or the tensor.
 class Saved final : public SavedVariableHooks {
  public:
-  explicit Saved(const SavingScope& scope) : scope_(&scope) {}
+  explicit Saved(Destination destination) : destination_(std::move(destination)) {}
 
   // A tensor that may be the saving operator's own result must not be held: it holds the operator.
   void call_pack_hook(const at::Tensor& tensor) override {
-    const SavingScope& scope = *std::exchange(scope_, nullptr);
-    if (!scope.store().takes(tensor)) {
+    const Destination to = std::exchange(destination_, {});
+    if (!to.store->takes(tensor)) {
       kept_ = tensor.is_leaf() ? tensor : tensor.detach();
-      if (!(tensor.is_leaf() &&
-            tensor.requires_grad())) {  // a parameter's values are gathered anew
+      const bool is_parameter = tensor.is_leaf() && tensor.requires_grad();
+      if (!is_parameter) {  // whose values are gathered anew
         version_ = torch::autograd::impl::version_counter(tensor);
         saved_version_ = version_->current_version();
       }
@@ -48,7 +55,7 @@ class Saved final : public SavedVariableHooks {
     strides_ = tensor.strides().vec();
     offset_ = tensor.storage_offset();
     dtype_ = tensor.scalar_type();
-    parked_ = scope.call().park(scope.store().pool(), tensor);
+    parked_ = to.call->park(to.store->pool(), tensor);
   }
   at::Tensor call_unpack_hook() override {
     if (parked_ == nullptr) {
@@ -65,7 +72,7 @@ class Saved final : public SavedVariableHooks {
   }
 
  private:
-  const SavingScope* scope_;
+  Destination destination_;
   std::shared_ptr<ParkedStorage> parked_;
   std::vector<int64_t> sizes_;
   std::vector<int64_t> strides_;
@@ -96,8 +103,7 @@ class EngineWithHooks final : public torch::autograd::Engine {
     return get_base_engine().execute_with_graph_task(task, std::move(root), std::move(inputs));
   }
   std::unique_ptr<SavedVariableHooks> get_default_saved_variable_hooks() override {
-    const SavingScope* const scope = innermost();
-    return scope == nullptr ? nullptr : std::make_unique<Saved>(*scope);
+    return current().store == nullptr ? nullptr : std::make_unique<Saved>(current());
   }
 };
 
@@ -125,28 +131,25 @@ void install_engine() {
 
 }  // namespace
 
-SavingScope::SavingScope(UnitUse& use) : around_(innermost()) {
-  ActivationStore* const store = use.step()->model().offload->activations();
-  if (store == nullptr || use.unit().is_root() || inside_backward()) {
-    innermost() = nullptr;
-    return;
+std::shared_ptr<void> save_on_host(UnitUse& use) {
+  ActivationStore* const store = use.step->model().offload->activations();
+  Destination here;
+  if (store != nullptr && !use.unit.is_root() && !inside_backward()) {
+    install_engine();
+    here = {store, std::make_shared<SavedByCall>()};
+    use.saved = here.call;
   }
-  install_engine();
-  store_ = store;
-  call_ = std::make_shared<SavedByCall>();
-  use.set_saved(call_);
-  innermost() = this;
-}
-
-SavingScope::~SavingScope() {
-  innermost() = around_;
-  if (store_ == nullptr) {
-    return;
-  }
-  try {
-    store_->end(call_);
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
-  }
+  const Destination around = std::exchange(current(), here);
+  return {
+      nullptr, [around, here](void*) {
+        current() = around;
+        try {
+          if (here.store != nullptr) {
+            here.store->end(here.call);
+          }
+        } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+        }
+      }};
 }
 
 }  // namespace sherd::detail

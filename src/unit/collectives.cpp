@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "storage/own_work.h"
+
 namespace sherd::detail {
 
 namespace {
@@ -37,10 +39,16 @@ void Collectives::compare_with_other_ranks(const char* operation, const std::str
   }
 }
 
-std::string Collectives::where(const char* operation, const std::string& unit) const {
-  return std::string(operation) + " of unit '" + unit + "', in " + name_of(phase_) + " of step " +
-         std::to_string(step_) + ", on rank " + std::to_string(world_.rank()) + " of " +
-         std::to_string(world_.size()) + ": ";
+void Collectives::throw_with_place(const char* operation, const std::string& unit) {
+  try {
+    throw_on();
+  } catch (const Error& error) {
+    peers_lost_ = peers_lost_ || error.is_of_peers() || error.code() == ExitCode::RanksDisagree;
+    throw Error(error.code(), std::string(operation) + " of unit '" + unit + "', in " +
+                                  name_of(phase_) + " of step " + std::to_string(step_) +
+                                  ", on rank " + std::to_string(world_.rank()) + " of " +
+                                  std::to_string(world_.size()) + ": " + error.what());
+  }
 }
 
 }  // namespace sherd::detail

@@ -3,18 +3,25 @@
 // where it happened.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "sherd/error.h"
 #include "sherd/world.h"
-#include "storage/own_work.h"
 #include "storage/profiler_range.h"
 
 namespace sherd::detail {
 
 /// Where in its step a model is.
 enum class Phase { Construction, Forward, Backward, Optimizer };
+
+/// What an operation has to do with other ranks.
+enum class Work {
+  Collective,  ///< all ranks reach it in the same order
+  Wait,        ///< it may wait for other ranks without being a collective of its own
+  Local,       ///< it allocates, and waits for no other rank
+};
 
 /// Runs what meets other ranks or allocates. An Error is thrown on with operation, unit, phase,
 /// step and rank.
@@ -25,37 +32,30 @@ class Collectives {
 
   void set_phase(Phase phase) { phase_ = phase; }
   void set_step(int64_t step) { step_ = step; }
-  /// Whether ranks are gone or do something else, so that nothing can be waited for any more.
+  /// Returns true if ranks are gone or out of step, so that nothing can be waited for any more.
   [[nodiscard]] bool peers_lost() const { return peers_lost_; }
 
-  /// Runs a collective of `unit`, which all ranks reach in the same order.
+  /// Runs an operation of `unit`. Its exceptions pass throw_on() (own_work.h).
   template <class Fn>
-  auto run(const char* operation, const std::string& unit, Fn&& fn) {
-    if (compares_) {
+  auto run(Work work, const char* operation, const std::string& unit, Fn&& fn) {
+    if (work == Work::Collective && compares_) {
       compare_with_other_ranks(operation, unit);
     }
-    return wait(operation, unit, std::forward<Fn>(fn));
-  }
-  /// Runs what may wait for other ranks without being a collective of its own.
-  template <class Fn>
-  auto wait(const char* operation, const std::string& unit, Fn&& fn) {
-    const ProfilerRange range(operation);
-    return locally(operation, unit, std::forward<Fn>(fn));
-  }
-  /// Runs what allocates, and does not wait for other ranks.
-  template <class Fn>
-  auto locally(const char* operation, const std::string& unit, Fn&& fn) {
+    std::optional<ProfilerRange> range;
+    if (work != Work::Local) {
+      range.emplace(operation);
+    }
     try {
-      return own_work(std::forward<Fn>(fn));
-    } catch (const Error& error) {
-      peers_lost_ = peers_lost_ || error.is_of_peers() || error.code() == ExitCode::RanksDisagree;
-      throw Error(error.code(), where(operation, unit) + error.what());
+      return std::forward<Fn>(fn)();
+    } catch (...) {
+      throw_with_place(operation, unit);
     }
   }
 
  private:
   void compare_with_other_ranks(const char* operation, const std::string& unit);
-  [[nodiscard]] std::string where(const char* operation, const std::string& unit) const;
+  /// Called in a handler.
+  [[noreturn]] void throw_with_place(const char* operation, const std::string& unit);
 
   World world_;
   bool compares_;

@@ -31,13 +31,13 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
 
 // Offloaded parameters get their storage before communicators use it.
 void open_stores(Model& model, const StorageFactory* factory) {
-  model.collectives.locally("allocation", "all", [&] {
+  model.collectives.run(Work::Local, "allocation", "all", [&] {
     model.offload.emplace(model.options.offload, model.mesh.world().device(), model.ledger,
                           factory);
   });
   for (const SegmentOfUnit& of : model.segments) {
-    model.collectives.locally("allocation", of.unit->name(),
-                              [&] { of.segment->store_parameters(*model.offload); });
+    model.collectives.run(Work::Local, "allocation", of.unit->name(),
+                          [&] { of.segment->store_parameters(*model.offload); });
   }
 }
 
@@ -95,12 +95,12 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
   });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
   open_stores(*this, factory);
-  collectives.locally("allocation", "all",
-                      [&] { communicators->attach(segments, mesh.world().device(), ledger); });
+  collectives.run(Work::Local, "allocation", "all",
+                  [&] { communicators->attach(segments, mesh.world().device(), ledger); });
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
-    collectives.locally("allocation", of.unit->name(),
-                        [&] { of.segment->attach(communicators->all(), id++, ledger, *offload); });
+    collectives.run(Work::Local, "allocation", of.unit->name(),
+                    [&] { of.segment->attach(communicators->all(), id++, ledger, *offload); });
   }
   limit_stores(*this);
   for (const auto& unit : units) {
@@ -110,17 +110,18 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
 }
 
 void begin_update(Model& model, const SegmentOfUnit& of) {
-  model.collectives.run("wait for readers", of.unit->name(), [&] { of.segment->begin_update(); });
+  model.collectives.run(Work::Collective, "wait for readers", of.unit->name(),
+                        [&] { of.segment->begin_update(); });
 }
 
 void check_exchanges(Model& model, const std::function<void()>& wait) {
-  model.collectives.wait("wait for the device", "all",
-                         [&] { model.communicators->check_exchanges(wait); });
+  model.collectives.run(Work::Wait, "wait for the device", "all",
+                        [&] { model.communicators->check_exchanges(wait); });
 }
 
 void rest(Model& model) {
   if (!model.offload->files().empty()) {
-    model.collectives.locally("write back", "all", [&] { model.offload->free_memory(); });
+    model.collectives.run(Work::Local, "write back", "all", [&] { model.offload->free_memory(); });
   }
 }
 

@@ -121,7 +121,10 @@ void UnitState::unshard(bool in_evaluation) {
       StorageState::Unsharded;  // reshard() must also free the segments gathered before one fails
   gather_pending_ = true;
   try {
-    gather_segments(full_precision);
+    for (const auto& segment : segments_) {
+      collectives_.run(Work::Collective, "all-gather", name(),
+                       [&] { segment->gather(arena_, full_precision); });
+    }
   } catch (...) {
     const auto failure = std::current_exception();
     try {
@@ -133,19 +136,14 @@ void UnitState::unshard(bool in_evaluation) {
   point_parameters();
 }
 
-void UnitState::gather_segments(bool full_precision) {
-  for (const auto& segment : segments_) {
-    collectives_.run("all-gather", name(), [&] { segment->gather(arena_, full_precision); });
-  }
-}
-
 void UnitState::wait_unshard() {
   if (!std::exchange(gather_pending_, false)) {
     return;
   }
   for (const auto& segment : segments_) {
     if (segment->is_gathered()) {
-      collectives_.wait("wait for the all-gather", name(), [&] { segment->wait_gather(); });
+      collectives_.run(Work::Wait, "wait for the all-gather", name(),
+                       [&] { segment->wait_gather(); });
     }
   }
 }
@@ -171,7 +169,7 @@ SegmentGradients& UnitState::gradients_of(size_t parameter) const {
 at::Tensor UnitState::gradient_place(size_t parameter) {
   SegmentGradients& gradients = gradients_of(parameter);
   if (!gradients.bound()) {
-    collectives_.wait("wait for a reduce buffer", name(), [&] { gradients.bind(); });
+    collectives_.run(Work::Wait, "wait for a reduce buffer", name(), [&] { gradients.bind(); });
   }
   return gradients.view(parameters()[parameter].place);
 }
@@ -185,8 +183,8 @@ at::Tensor UnitState::begin_gradient_write(size_t parameter) {
   if (!gradient_written(parameter)) {
     return place;
   }
-  return collectives_.locally("gradient of a second use", name(),
-                              [&] { return at::empty_like(place); });
+  return collectives_.run(Work::Local, "gradient of a second use", name(),
+                          [&] { return at::empty_like(place); });
 }
 
 void UnitState::end_gradient_write(size_t parameter, const at::Tensor& written) {

@@ -126,7 +126,6 @@ class UnitState {
 
  private:
   void make_segments(const Mesh& mesh);
-  void gather_segments(bool full_precision);
   void point_parameters();
   [[nodiscard]] SegmentGradients& gradients_of(size_t parameter) const;
   [[nodiscard]] at::Tensor gradient_place(size_t parameter);

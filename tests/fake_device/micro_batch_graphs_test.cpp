@@ -19,7 +19,7 @@
 #include "sherd/memory.h"
 #include "sherd/optim.h"
 #include "sherd/sharded_module.h"
-#include "step/engine.h"
+#include "step/step.h"
 #include "tests/fake_device/scenario_runs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"

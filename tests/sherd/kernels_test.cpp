@@ -11,8 +11,6 @@
 #include <c10/util/BFloat16.h>
 #include <gtest/gtest.h>
 
-#include "src/kernels/stream.h"
-
 namespace sherd::kernels {
 namespace {
 

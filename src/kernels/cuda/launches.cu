@@ -7,8 +7,6 @@
 #include "kernels/cuda/kernels/adamw.cuh"
 #include "kernels/cuda/kernels/random.cuh"
 #include "kernels/cuda/kernels/sums.cuh"
-#include "kernels/cuda/kernels/values.cuh"
-#include "kernels/cuda/launches.h"
 
 namespace sherd::cuda {
 
@@ -48,18 +46,17 @@ Flat cut(int64_t numel, unsigned aligned_in_all) {
   return {numel, head, (numel - head) / kPacked};
 }
 
-// A pack for each thread, and more where that would be more blocks than a sum has parts: so that
-// sums are the same on every GPU.
-int64_t blocks_for(int64_t numel) {
-  constexpr int64_t kOfABlock = int64_t{kThreads} * kPacked;
-  return std::min((numel + kOfABlock - 1) / kOfABlock, Squares::kParts);
-}
-
-// A pack for each thread, where no block adds to a sum: a multiprocessor begins a block as soon as
-// one has ended, and the last blocks are short.
+// A pack for each thread, if no block adds to a sum: a multiprocessor begins a block as soon as one
+// has ended, and the last blocks are short.
 int64_t blocks_of_one_pack(int64_t numel) {
   constexpr int64_t kOfABlock = int64_t{kThreads} * kPacked;
   return std::min<int64_t>((numel + kOfABlock - 1) / kOfABlock, std::numeric_limits<int>::max());
+}
+
+// A pack for each thread, and more if that would be more blocks than a sum has parts: so sums are
+// the same on every GPU.
+int64_t blocks_for(int64_t numel) {
+  return std::min(blocks_of_one_pack(numel), Squares::kParts);
 }
 
 template <class... Parameters, class... Arguments>
@@ -81,13 +78,13 @@ void sum_in_order(Values out, bool accumulate, float scale, const DeviceKernels:
     Sources<In> all;
     unsigned aligned_in_all = aligned(typed_out);
     for (const In* source : typed) {
-      if (all.count < kMostSources) {
+      if (all.count < kMaxSources) {
         all.all[all.count] = source;
       }
       ++all.count;
       aligned_in_all &= aligned(source);
     }
-    all.distance = all.count > kMostSources ? typed[1] - typed[0] : 0;
+    all.distance = all.count > kMaxSources ? typed[1] - typed[0] : 0;
     launch("sum_in_rank_order", stream, cut(numel, aligned_in_all),
            sum_in_rank_order<Out, In, kThreads>, typed_out, accumulate, scale, all, parts);
   };
@@ -189,7 +186,7 @@ void fill_random(float* out, uint64_t first_block, int64_t blocks, const RandomW
 }  // namespace
 
 const DeviceKernels& device_kernels() {
-  static constexpr DeviceKernels kKernels = {.most_sources = kMostSources,
+  static constexpr DeviceKernels kKernels = {.max_sources = kMaxSources,
                                              .sum_in_rank_order = sum_in_order,
                                              .sum_of_squares = sum_squares,
                                              .clip_factor = find_clip_factor,

@@ -1,4 +1,4 @@
-// What libsherd_cuda.so has for the library (world/cuda_library.h).
+// What libsherd_cuda.so has for the library (rendezvous/cuda_library.h).
 
 #include <cstdlib>
 
@@ -16,7 +16,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "kernels/cuda/launches.h"
+#include "kernels/kernels.h"
 #include "rendezvous/cuda_library.h"
 
 namespace sherd::detail {
@@ -29,20 +29,12 @@ bool serves(int major, int minor) {
   return major > 7 || (major == 7 && minor >= kOldestMinor);
 }
 
-std::string nccl_version() {
-  return c10d::getNcclVersion();
-}
-
 c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                   int rank, int size,
                                                   std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   options->timeout = timeout;
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
-}
-
-std::string last_nccl_error() {
-  return c10d::getNcclErrorDetailStr(ncclRemoteError, std::nullopt);
 }
 
 // Where NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank
@@ -147,17 +139,19 @@ constexpr GraphFunctions kGraphs = {
 extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
   static const sherd::detail::CudaFunctions functions = [] {
     sherd::detail::set_watchdog();
-    return sherd::detail::CudaFunctions{&sherd::detail::serves,
-                                        &sherd::detail::make_nccl_group,
-                                        &sherd::cuda::device_kernels,
-                                        &sherd::detail::last_nccl_error,
-                                        &sherd::detail::nccl_version,
-                                        &sherd::detail::kPinning,
-                                        &sherd::detail::set_sync_debug_mode,
-                                        &sherd::detail::kGraphs,
-                                        [] { return at::hasCUDA(); },
-                                        &sherd::detail::initialize,
-                                        &sherd::detail::initialize_device};
+    return sherd::detail::CudaFunctions{
+        .serves = &sherd::detail::serves,
+        .make_nccl_group = &sherd::detail::make_nccl_group,
+        .kernels = &sherd::cuda::device_kernels,
+        .last_nccl_error =
+            [] { return c10d::getNcclErrorDetailStr(ncclRemoteError, std::nullopt); },
+        .nccl_version = [] { return c10d::getNcclVersion(); },
+        .pinning = &sherd::detail::kPinning,
+        .set_sync_debug_mode = &sherd::detail::set_sync_debug_mode,
+        .graphs = &sherd::detail::kGraphs,
+        .is_found = [] { return at::hasCUDA(); },
+        .initialize = &sherd::detail::initialize,
+        .initialize_device = &sherd::detail::initialize_device};
   }();
   return &functions;
 }

@@ -8,7 +8,7 @@
 
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
-#include "src/step/engine.h"
+#include "src/step/step.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"
 #include "tests/support/odd_nets.h"

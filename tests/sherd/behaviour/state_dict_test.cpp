@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/step/engine.h"
+#include "src/step/step.h"
 #include "tests/support/buffered_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/meshes.h"

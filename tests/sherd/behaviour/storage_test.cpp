@@ -15,7 +15,7 @@
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
-#include "step/engine.h"
+#include "step/step.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_net.h"
 

@@ -7,7 +7,7 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include "src/step/engine.h"
+#include "src/step/step.h"
 #include "tests/support/compare_with_plain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/odd_nets.h"

@@ -13,8 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/kernels/cuda/launches.h"
 #include "src/kernels/bits.h"
+#include "src/kernels/kernels.h"
 
 namespace sherd::cuda::test {
 

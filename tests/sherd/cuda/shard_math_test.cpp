@@ -11,9 +11,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include "src/kernels/kernels.h"
 #include "src/storage/movable_storage.h"
-#include "src/kernels/cuda/launches.h"
-#include "src/kernels/on_device.h"
 #include "tests/support/seeded.h"
 
 namespace sherd::detail {

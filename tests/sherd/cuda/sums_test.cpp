@@ -73,7 +73,7 @@ TEST(SumsOnGpus, InRankOrderHaveTheBitsOfTheLoops) {
       }
     }
   }
-  check_sum<float, uint16_t>({19, 0}, static_cast<size_t>(device_kernels().most_sources), true,
+  check_sum<float, uint16_t>({19, 0}, static_cast<size_t>(device_kernels().max_sources), true,
                              true);
 }
 

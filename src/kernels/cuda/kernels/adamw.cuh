@@ -2,9 +2,8 @@
 // AdamW over flat shards in one pass, to the bits of kernels::adamw(): the same operations in the
 // same order, each rounded (no multiplication is fused into an addition: --fmad=false).
 
-#include "kernels/cuda/kernels/flat.cuh"
 #include "gpu/rounding.cuh"
-#include "kernels/kernels.h"
+#include "kernels/cuda/kernels/flat.cuh"
 
 namespace sherd::cuda {
 

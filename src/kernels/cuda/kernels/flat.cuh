@@ -1,10 +1,10 @@
 #pragma once
-// Flat ranges of fp32 and bf16, any count from any element on: sixteen bytes at a time where all
-// arrays of a kernel can, single elements before and after.
+// Flat ranges of fp32 and bf16, any count from any element on: 16 bytes at a time if all arrays of
+// a kernel allow it, single elements before and after. Below: the kernels that scale, round, split
+// and join values one by one.
 
 #include "gpu/block.cuh"
-#include "kernels/bits.h"
-#include "kernels/device_kernels.h"
+#include "kernels/kernels.h"
 
 namespace sherd::cuda {
 
@@ -162,6 +162,53 @@ GPU_FUNCTION void store_halves(uint16_t* travelling, int16_t* low, const float (
     store_pairs(travelling, high);
     store_pairs(low, rest);
   }
+}
+
+/// Bytes of one element: 2 × sizeof(T).
+template <class T, int kThreads>
+GPU_KERNEL(kThreads)
+scale_in_place(Flat flat, T* values, float factor) {
+  for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
+    float x[kElements];
+    load(values + at, x);
+    for (int i = 0; i < kElements; ++i) {
+      x[i] *= factor;
+    }
+    store(values + at, x);
+  });
+}
+
+/// Bytes of one element: 6.
+template <int kThreads>
+GPU_KERNEL(kThreads)
+to_bfloat16(Flat flat, const float* values, uint16_t* out) {
+  for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
+    float x[kElements];
+    load(values + at, x);
+    store(out + at, x);
+  });
+}
+
+/// [Note: Masters in two halves]. Bytes of one element: 8.
+template <int kThreads>
+GPU_KERNEL(kThreads)
+split(Flat flat, const float* values, uint16_t* travelling, int16_t* low) {
+  for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
+    float x[kElements];
+    load(values + at, x);
+    store_halves(travelling + at, low + at, x);
+  });
+}
+
+/// The way back. Bytes of one element: 8.
+template <int kThreads>
+GPU_KERNEL(kThreads)
+join(Flat flat, const uint16_t* travelling, const int16_t* low, float* out) {
+  for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
+    float x[kElements];
+    load_halves(travelling + at, low + at, x);
+    store(out + at, x);
+  });
 }
 
 }  // namespace sherd::cuda

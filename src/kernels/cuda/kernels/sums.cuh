@@ -7,14 +7,14 @@
 namespace sherd::cuda {
 
 /// As many as a launch lists. More lie at one distance from each to the next.
-inline constexpr int kMostSources = 128;
+inline constexpr int kMaxSources = 128;
 
 template <class T>
 struct Sources {
   GPU_FUNCTION const T* of(int rank) const {
-    return count <= kMostSources ? all[rank] : all[0] + rank * distance;
+    return count <= kMaxSources ? all[rank] : all[0] + rank * distance;
   }
-  const T* all[kMostSources] = {};
+  const T* all[kMaxSources] = {};
   int count = 0;
   int64_t distance = 0;  ///< in elements
 };
