@@ -8,21 +8,81 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/ScopeExit.h>
+#include <poll.h>
 
-#include "comm/reduce_buffers.h"
+#include "comm/buffers.h"
+#include "launch/quiet_thread.h"
+#include "launch/rank_environment.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 
 namespace {
 
-// For connections that a lost rank has closed to end what waits for it.
+// Until works end whose connections a lost rank has closed.
 constexpr std::chrono::milliseconds kToNoticeAFailure{200};
+// How often a wait for a collective looks at the progress of the ranks.
+constexpr std::chrono::milliseconds kBetweenLooksAtProgress{100};
+constexpr int kBetweenAborts_ms = 100;
+
+// Waits for a collective of Gloo for a while. Throws what it threw.
+bool has_ended(c10d::Work& work) {
+  try {
+    work.wait(kBetweenLooksAtProgress);
+  } catch (const std::exception&) {
+    if (!work.isCompleted()) {
+      return false;
+    }
+    work.wait();  // it ended meanwhile, or this was its own failure
+  }
+  return true;
+}
 
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
 
 }  // namespace
+
+WaitWatch::WaitWatch() : stop_(launch::make_pipe()) {
+  thread_ = launch::start_quiet_thread([this] { watch(); });
+}
+
+WaitWatch::~WaitWatch() {
+  stop_.write_end.close();
+  thread_.join();
+}
+
+void WaitWatch::watch() {
+  pollfd stopped{stop_.read_end.get(), POLLIN, 0};
+  while (::poll(&stopped, 1, kBetweenAborts_ms) <= 0) {
+    const std::lock_guard lock(mutex_);
+    if (patience_ && patience_->is_over()) {
+      for (const Work& work : *works_) {
+        work->abort();
+      }
+    }
+  }
+}
+
+void WaitWatch::await(const std::vector<Work>& works, const Patience& patience) {
+  {
+    const std::lock_guard lock(mutex_);
+    patience_ = patience;
+    works_ = &works;
+  }
+  const auto end = c10::make_scope_exit([this] {
+    const std::lock_guard lock(mutex_);
+    patience_.reset();
+  });
+  for (const Work& work : works) {
+    // Without a limit it would end after the timeout with which its group was connected.
+    if (!work->wait(launch::kLongestTimeout)) {
+      throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
+    }
+  }
+}
 
 // A thread of Gloo's that waits for a silent rank cannot be interrupted, and the group's destructor
 // joins it. So the group lives on in a thread of its own until that rank answers or ends.
@@ -52,8 +112,13 @@ C10dCommunicator::~C10dCommunicator() {
 }
 
 void C10dCommunicator::await(const Work& work) {
+  Patience patience = groups_.roster.patience();
   try {
-    wait_patiently(groups_.roster, *work);
+    while (!has_ended(*work)) {
+      if (patience.is_over()) {
+        throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
+      }
+    }
   } catch (const std::exception&) {
     unfinished_.push_back(work);
     throw;
@@ -88,7 +153,7 @@ int64_t C10dCommunicator::next_part(const Sent& sent) const {
   return std::min(part_numel(sent), spec(sent.segment).shard_numel - sent.done);
 }
 
-// A root's alone comes in one part.
+// Without blocks a root's gradients come in one part.
 int64_t C10dCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
   return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
 }
@@ -186,7 +251,7 @@ void C10dCommunicator::finish_exchange(Exchange& filled) {
   attempt(what, [&] { await_messages(sent.sends); });
 }
 
-// The memory is the exchange's own: one that was given up may still be answered later.
+// The memory is the exchange's own: an exchange that was given up may still be answered later.
 void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
   at::Tensor in = at::empty({static_cast<int64_t>(mine.size_bytes())}, at::kByte);
   at::Tensor out = at::empty({static_cast<int64_t>(all.size_bytes())}, at::kByte);

@@ -4,14 +4,17 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/exchange.h"
-#include "comm/roster.h"
-#include "comm/wait_watch.h"
+#include "launch/pipes.h"
 #include "sherd/communicator.h"
 
 namespace sherd::detail {
@@ -23,6 +26,30 @@ struct ProcessGroups {
   Roster roster;
   std::function<std::string()> last_error = {};  ///< what carries the bytes said last; of devices
   std::string carrier = "NCCL";                  ///< likewise: its name, for people
+};
+
+/// Ends waits for messages of Gloo when no rank makes progress. A receive or send of Gloo waits
+/// until a fixed time, also while this process is suspended, and then closes its connections. So it
+/// waits without a limit here, and a thread aborts it when the patience is over.
+class WaitWatch {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  WaitWatch();
+  ~WaitWatch();
+  WaitWatch(const WaitWatch&) = delete;
+  WaitWatch& operator=(const WaitWatch&) = delete;
+
+  /// Waits for all works. Throws the error of a work, or Error(Hang).
+  void await(const std::vector<Work>& works, const Patience& patience);
+
+ private:
+  void watch();
+
+  std::mutex mutex_;                  // of the next two
+  std::optional<Patience> patience_;  // of the current wait
+  const std::vector<Work>* works_ = nullptr;
+  launch::Pipe stop_;  // closing its write end ends the thread
+  std::thread thread_;
 };
 
 /// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype
@@ -95,7 +122,8 @@ class C10dCommunicator : public BufferedCommunicator {
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
 
-  /// Waits for a collective: wait_patiently().
+  /// Waits for a collective until it ends, or no rank has made progress for the timeout. Throws
+  /// what the collective threw, or Error(Hang).
   void await(const Work& work);
   [[nodiscard]] int64_t part_numel(const Sent& sent) const;
   [[nodiscard]] int64_t next_part(const Sent& sent) const;

@@ -12,7 +12,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <unistd.h>
 
-#include "comm/nccl_errors.h"
+#include "comm/exchange.h"
 #include "sherd/backend.h"
 #include "sherd/error.h"
 

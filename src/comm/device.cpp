@@ -9,14 +9,18 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "comm/exchange.h"
-#include "comm/reduce_buffers.h"
 #include "storage/device_graph.h"
 #include "storage/movable_storage.h"
 #include "storage/side_stream.h"
 #include "storage/stream_event.h"
 
 namespace sherd::detail {
+
+namespace {
+
+constexpr auto kHost = c10::DeviceType::CPU;
+
+}  // namespace
 
 DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device, ReduceScatter way)
     : groups_(std::move(groups)),
@@ -40,7 +44,7 @@ DeviceCommunicator::~DeviceCommunicator() {
   }
 }
 
-// A group that is destroyed otherwise aborts what it and its peers still exchange.
+// A group that is destroyed without shutdown aborts what it and its peers still exchange.
 void DeviceCommunicator::shut_down() const {
   check_groups();
   reduce_stream_.synchronize();
@@ -75,12 +79,12 @@ void DeviceCommunicator::end_capture() {
   compute_follows(reduce_stream_);
 }
 
-// What a capture that has ended was to do is not under way.
+// The work of a capture that has ended is not in flight.
 bool DeviceCommunicator::can_be_awaited(std::uint64_t capture) const {
   return capture == capture_of(on_);
 }
 
-// Once NCCL has failed, what is waited for never comes, or comes and is wrong.
+// After NCCL has failed, the compute stream never gets there, or with wrong values.
 void DeviceCommunicator::await_compute() const {
   const c10::Event reached = reached_by_current_stream(on_).value();
   while (!reached.query()) {
@@ -131,15 +135,6 @@ void DeviceCommunicator::finish_gather(Segment segment) {
   }
 }
 
-int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return device_receive_bytes(spec, dtype, world_size(), largest_block_numel(segments()), way_);
-}
-
-c10::ScalarType DeviceCommunicator::sent_dtype(const SegmentSpec& spec,
-                                               c10::ScalarType dtype) const {
-  return device_sent_dtype(spec, dtype, way_);
-}
-
 std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchange() {
   return std::make_unique<Summed>(on_.type());
 }
@@ -148,8 +143,9 @@ void DeviceCommunicator::start_exchange(Exchange& filled) {
   auto& mine = static_cast<Summed&>(filled);
   const SegmentSpec& of = spec(mine.segment);
   const c10::ScalarType born = mine.dtype;
-  mine.dtype = sent_dtype(of, born);
-  const int64_t step = device_part_numel(of, born, largest_block_numel(segments()), way_);
+  const DeviceExchange planned = plan(of, born);
+  const int64_t step = planned.part_numel;
+  mine.dtype = planned.sent;
   follow_compute(reduce_stream_);
   const c10::StreamGuard guard(reduce_stream_);
   for (Part part; part.first < of.shard_numel; part.first += step) {
@@ -253,6 +249,84 @@ void DeviceCommunicator::interrupt(const std::string& /*why*/) {
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the other has to end too
     }
   }
+}
+
+void StagedCommunicator::share_memory() {
+  const auto on_host = std::make_shared<MemoryLedger>();
+  for (const SegmentSpec& spec : segments()) {
+    const int64_t bytes = host_->gathers_in_place() ? 0 : segment_bytes(spec, world_size());
+    gathered_.emplace_back(bytes, MemoryKind::Gathered, on_host);
+  }
+  gathered_at_.assign(segments().size(), nullptr);
+  slots_.assign(segments().size(), nullptr);
+  host_->attach(segments(), kHost, on_host);
+}
+
+void StagedCommunicator::show_published(Segment segment) {
+  const int64_t bytes = segment_bytes(spec(segment), 1);
+  flat_tensor(host_->travelling_shard(segment), bytes, at::kByte, kHost)
+      .copy_(flat_tensor(travelling_shard(segment), bytes, at::kByte, device()));
+  host_->publish(segment);
+}
+
+void* StagedCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
+  const auto index = static_cast<size_t>(segment);
+  gathered_at_[index] = host_->gather(segment, gathered_[index].data(), {});
+  return slots_[index] = slot;
+}
+
+void StagedCommunicator::finish_gather(Segment segment) {
+  host_->wait_gather(segment);
+  const auto index = static_cast<size_t>(segment);
+  const int64_t bytes = segment_bytes(spec(segment), world_size());
+  flat_tensor(slots_[index], bytes, at::kByte, device())
+      .copy_(flat_tensor(gathered_at_[index], bytes, at::kByte, kHost));
+}
+
+std::unique_ptr<BufferedCommunicator::Exchange> StagedCommunicator::make_exchange() {
+  return std::make_unique<OnHost>();
+}
+
+void StagedCommunicator::start_exchange(Exchange& exchange) {
+  auto& mine = static_cast<OnHost&>(exchange);
+  const int64_t shard_numel = spec(mine.segment).shard_numel;
+  const int64_t numel = shard_numel * world_size();
+  const Reduction& target = mine.target;
+  const at::Tensor on_device = flat_tensor(exchange.gradients, numel, mine.dtype, device());
+  // Accumulates on the host, in the same order as everywhere.
+  mine.sum = at::empty({shard_numel}, target.dtype);
+  if (target.accumulate) {
+    mine.sum.copy_(flat_tensor(target.shard, shard_numel, target.dtype, device()));
+  }
+  Reduction on_host{.shard = mine.sum.mutable_data_ptr(),
+                    .accumulate = target.accumulate,
+                    .scale = target.scale,
+                    .dtype = target.dtype};
+  if (target.source == nullptr) {
+    void* buffer = host_->acquire_reduce_buffer(mine.segment, on_host);
+    flat_tensor(buffer, numel, mine.dtype, kHost).copy_(on_device);
+  } else {
+    mine.copied = on_device.cpu();
+    on_host.source = mine.copied.const_data_ptr<float>();
+  }
+  host_->reduce(mine.segment, on_host);
+  finish_exchange(mine);
+  mine.has_ended = true;
+}
+
+void StagedCommunicator::finish_exchange(Exchange& exchange) {
+  host_->finish_reductions();
+  const Reduction& target = exchange.target;
+  flat_tensor(target.shard, spec(exchange.segment).shard_numel, target.dtype, device())
+      .copy_(static_cast<OnHost&>(exchange).sum);
+}
+
+// The host's communicator reduces in rank order too: each rank's numbers have their own places.
+void StagedCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  std::fill(all.begin(), all.end(), 0.0);
+  std::copy(mine.begin(), mine.end(),
+            all.begin() + rank() * static_cast<std::ptrdiff_t>(mine.size()));
+  host_->all_reduce(all, ReduceOp::Sum);
 }
 
 }  // namespace sherd::detail

@@ -9,14 +9,12 @@
 #include "comm/c10d.h"
 #include "comm/connect_together.h"
 #include "comm/device.h"
+#include "comm/exchange.h"
 #include "comm/hosts.h"
 #include "comm/local.h"
+#include "comm/meeting.h"
 #include "comm/progress_board.h"
-#include "comm/shared_memory/communicator.h"
-#include "comm/shared_memory/meeting.h"
-#include "comm/staged.h"
-#include "comm/wait_board.h"
-#include "comm/without_sigpipe.h"
+#include "comm/shared_memory.h"
 #include "launch/rank_environment.h"
 #include "rendezvous/backends.h"
 #include "rendezvous/cuda_library.h"
@@ -152,7 +150,7 @@ class C10dWorld final : public Backend {
   std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {
     if (meeting_) {
       if (auto host = meeting_->share(group, roster(group))) {
-        if (host->group->size() < group.size) {
+        if (host->group().size() < group.size) {
           return std::make_unique<HostsCommunicator>(groups(group), std::move(*host));
         }
         ++communicators_;  // others of the world may be making one over process groups

@@ -11,7 +11,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
-#include "comm/reduce_buffers.h"
+#include "comm/buffers.h"
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
 #include "storage/own_work.h"

@@ -8,8 +8,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 
-#include "comm/identity.h"
-
 namespace sherd::detail {
 
 void UsedParameters::for_each_summed(const Visit& visit) const {

@@ -1,4 +1,4 @@
-#include "src/comm/without_sigpipe.h"
+#include "src/comm/exchange.h"
 
 #include <cerrno>
 #include <chrono>

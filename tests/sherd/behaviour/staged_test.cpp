@@ -1,7 +1,7 @@
 // An exchange that passes everything through the host computes the bits of the host's own: what
 // several ranks on one GPU run through.
 
-#include "src/comm/staged.h"
+#include "src/comm/device.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,12 @@
-#include "comm/roster.h"
+#include "comm/exchange.h"
 
 #include <algorithm>
-#include <exception>
+#include <cstdlib>
+#include <ctime>
+#include <sstream>
 #include <thread>
+
+#include <c10/util/Exception.h>
 
 namespace sherd::detail {
 
@@ -28,7 +32,72 @@ std::vector<uint8_t> note_of(const std::string& what, Failure failure,
   return {text.begin(), text.end()};
 }
 
+sigset_t only_sigpipe() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPIPE);
+  return set;
+}
+
+bool is_pending() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGPIPE) == 1;
+}
+
+// How an exchange failed, by the words of the back end. A connection that the network timed out is
+// lost; an operation that timed out has waited for a rank.
+Failure failure_of(const std::string& why) {
+  const auto says = [&](const char* words) { return why.find(words) != std::string::npos; };
+  const bool timed_out = says("imed out") || says("timeout");
+  return timed_out && !says("Connection timed out") ? Failure::TimedOut : Failure::Lost;
+}
+
 }  // namespace
+
+std::string nccl_reason(const std::string& thrown) {
+  if (thrown.find("NCCL error") == std::string::npos &&
+      thrown.find("NCCL communicator") == std::string::npos) {
+    return {};
+  }
+  // c10d writes where, the kind of error, what that means in general, and this line at last.
+  constexpr const char* kLast = "Last error:";
+  const size_t last = thrown.rfind(kLast);
+  std::istringstream lines(
+      last == std::string::npos ? thrown : thrown.substr(last + std::string(kLast).size()));
+  std::string reason;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) {
+      reason += (reason.empty() ? "" : "; ") + line;
+    }
+  }
+  while (!reason.empty() && (reason.back() == '.' || reason.back() == ' ')) {
+    reason.pop_back();
+  }
+  return reason.empty() ? "an error of which it says nothing" : reason;
+}
+
+std::string nccl_interfaces() {
+  const char* const named = std::getenv("NCCL_SOCKET_IFNAME");
+  return named == nullptr
+             ? "NCCL_SOCKET_IFNAME is not set, so NCCL chose the network interface itself."
+             : std::string("NCCL was told to use the network interface NCCL_SOCKET_IFNAME=") +
+                   named + ".";
+}
+
+WithoutSigpipe::WithoutSigpipe() : was_pending_(is_pending()) {
+  const sigset_t sigpipe = only_sigpipe();
+  pthread_sigmask(SIG_BLOCK, &sigpipe, &before_);
+}
+
+// One that came meanwhile would be delivered as soon as it is let through.
+WithoutSigpipe::~WithoutSigpipe() {
+  const sigset_t sigpipe = only_sigpipe();
+  const timespec at_once{};
+  while (!was_pending_ && is_pending() && sigtimedwait(&sigpipe, nullptr, &at_once) == SIGPIPE) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 void Roster::note(const std::string& what) const {
   try {
@@ -115,6 +184,38 @@ Roster::Report Roster::report(const std::string& what, Failure failure,
 std::string Roster::elsewhere(const std::string& what) const {
   const Notes notes = read_notes(what, Failure::TimedOut);
   return notes.store + notes.elsewhere;
+}
+
+Error failed_exchange(const Roster& roster, const std::string& what) {
+  std::string why;
+  bool timed_out = false;
+  try {
+    throw;
+  } catch (const Error& error) {
+    why = error.what();
+    timed_out = error.code() == ExitCode::Hang;
+  } catch (const c10::Error& error) {
+    why = error.what_without_backtrace();
+  } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
+    why = error.what();
+  }
+  const std::string nccl = nccl_reason(why);
+  const Roster::Report report =
+      roster.report(what, timed_out ? Failure::TimedOut : failure_of(why), nccl);
+  const bool hangs = report.failure == Failure::TimedOut;
+  const ExitCode code = hangs ? ExitCode::Hang : ExitCode::PeerLost;
+  if (!nccl.empty()) {
+    return {code, what + " failed on rank " + std::to_string(roster.rank()) +
+                      ". NCCL says: " + nccl + "." + report.text +
+                      " Another rank has ended or hangs, and its own message says why, or the "
+                      "network between them fails. " +
+                      nccl_interfaces() + " " + kNcclTellsMore};
+  }
+  return {code, what + " failed: " + why + "." + report.text +
+                    (hangs ? " A rank is alive but did not arrive in time: it hangs, is stopped, "
+                             "or is out of step. If it is only slow, raise the timeout."
+                           : " Another rank has ended, is unreachable, or is out of step; its own "
+                             "message says why.")};
 }
 
 }  // namespace sherd::detail
