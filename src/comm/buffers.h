@@ -1,8 +1,10 @@
 #pragma once
-// The memory of a communicator: shards, gradient buffers, receive buffers, and their sizes.
+// The memory of a communicator: shards, gradient buffers, receive buffers, and their sizes. Also
+// what the engine needs to reduce numbers by itself.
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -109,6 +111,10 @@ class ReceivePool {
   c10::Device device_;
   std::vector<Buffer> free_;  ///< the smallest first
 };
+
+/// Throws Error(RanksDisagree) in the name of `at`: these two ranks of the world have run different
+/// operations.
+[[noreturn]] void throw_out_of_step(const std::string& at, int rank, int other);
 
 /// Returns the sum or the maximum of two values; NaN if one of them is NaN.
 [[nodiscard]] double join(double a, double b, ReduceOp op);

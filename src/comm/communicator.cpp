@@ -47,15 +47,6 @@ void add_to_history(Communicator::Counts& counts, Operation operation, int64_t w
   ++counts.operations;
 }
 
-/// Throws Error(RanksDisagree) for two ranks of the world whose histories differ at `at`.
-[[noreturn]] void throw_out_of_step(const std::string& at, int rank, int other) {
-  throw Error(ExitCode::RanksDisagree,
-              at + ": ranks are out of step. Rank " + std::to_string(other) +
-                  " has run other units, or in another order, than rank " + std::to_string(rank) +
-                  ". Every rank must run the same units in the same order; "
-                  "ShardOptions::debug names the first difference.");
-}
-
 // Newton's method: each step doubles the number of correct bits; an odd number has three.
 constexpr std::uint64_t inverse(std::uint64_t odd) {
   std::uint64_t result = odd;
@@ -135,6 +126,14 @@ void Communicator::count_again(const Counts& captured) noexcept {
   counts_.bytes_sent += captured.bytes_sent;
   counts_.operations += captured.operations;
   counts_.history = counts_.history * factor_of(captured.operations) + captured.history;
+}
+
+void detail::throw_out_of_step(const std::string& at, int rank, int other) {
+  throw Error(ExitCode::RanksDisagree,
+              at + ": ranks are out of step. Rank " + std::to_string(other) +
+                  " has run other units, or in another order, than rank " + std::to_string(rank) +
+                  ". Every rank must run the same units in the same order; "
+                  "ShardOptions::debug names the first difference.");
 }
 
 BufferedCommunicator::BufferedCommunicator() = default;
@@ -438,7 +437,7 @@ void BufferedCommunicator::reduce_numbers(std::span<double> values, ReduceOp op,
   gather_numbers(mine, all);
   for (int member = 0; member < world_size(); ++member) {
     if (all[static_cast<size_t>(member) * count] != mine.front()) {
-      throw_out_of_step(name_of(operation), rank_of_world(rank()), rank_of_world(member));
+      detail::throw_out_of_step(name_of(operation), rank_of_world(rank()), rank_of_world(member));
     }
   }
   for (size_t i = 0; i < values.size(); ++i) {
@@ -511,7 +510,7 @@ void BufferedCommunicator::check_identities(const Exchange& exchange,
                       "other has not. Every rank must synchronise the same micro-batches.");
     }
     if (other.history != mine.history) {
-      throw_out_of_step(at, rank_of_world(rank()), other_rank);
+      detail::throw_out_of_step(at, rank_of_world(rank()), other_rank);
     }
   }
 }

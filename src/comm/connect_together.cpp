@@ -68,7 +68,7 @@ void connect_groups(const ProcessGroups& groups, c10::Device device) {
   }
 }
 
-void Connecting::together(std::function<void()> connect) {
+void Connecting::on_all_ranks(std::function<void()> connect) {
   const std::string counter = "connecting/" + std::to_string(times_++);
   std::packaged_task<void()> task(connect ? std::move(connect) : [] {});
   std::future<void> connected = task.get_future();

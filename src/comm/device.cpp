@@ -121,7 +121,7 @@ void* DeviceCommunicator::start_gather(Segment segment, void* slot, const Gather
   at::Tensor in = flat_tensor(mine, bytes, at::kByte, on_);
   order_gather(after);
   const c10::StreamGuard guard(gather_stream_);
-  gathers_[segment] = {exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+  gathers_[segment] = {exchange(groups_.notes, described(Collective::Operation::Gather, segment),
                                 [&] { return groups_.gather->_allgather_base(out, in); }),
                        capture_of(gather_stream_)};
   return slot;
@@ -130,7 +130,7 @@ void* DeviceCommunicator::start_gather(Segment segment, void* slot, const Gather
 void DeviceCommunicator::finish_gather(Segment segment) {
   const auto node = gathers_.extract(segment);
   if (can_be_awaited(node.mapped().capture)) {
-    exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+    exchange(groups_.notes, described(Collective::Operation::Gather, segment),
              [&] { return node.mapped().work->wait(); });
   }
 }
@@ -151,7 +151,7 @@ void DeviceCommunicator::start_exchange(Exchange& filled) {
   for (Part part; part.first < of.shard_numel; part.first += step) {
     part.numel = std::min(step, of.shard_numel - part.first);
     const std::vector<const void*> sources =
-        exchange(groups_.roster, described(Collective::Operation::Reduction, mine.segment), [&] {
+        exchange(groups_.notes, described(Collective::Operation::Reduction, mine.segment), [&] {
           return way_ == ReduceScatter::Native ? sum_of_parts(mine, born, part)
                                                : all_parts(mine, part);
         });
@@ -213,21 +213,20 @@ void DeviceCommunicator::finish_exchange(Exchange& exchange) {
 
 void DeviceCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
   const auto count = static_cast<int64_t>(mine.size());
-  const c10::Device host(c10::kCPU);
-  at::Tensor in = flat_tensor(const_cast<double*>(mine.data()), count, at::kDouble, host).to(on_);
+  at::Tensor in = flat_tensor(const_cast<double*>(mine.data()), count, at::kDouble, kHost).to(on_);
   at::Tensor out =
       at::empty({world_size() * count}, c10::TensorOptions().dtype(at::kDouble).device(on_));
-  exchange(groups_.roster, "all-reduce", [&] {
+  exchange(groups_.notes, "all-reduce", [&] {
     groups_.gather->_allgather_base(out, in)->wait();
     await_compute();
   });
-  flat_tensor(all.data(), world_size() * count, at::kDouble, host).copy_(out);
+  flat_tensor(all.data(), world_size() * count, at::kDouble, kHost).copy_(out);
 }
 
 at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
   at::Tensor all = at::empty({world_size(), mine.numel()}, mine.options());
   at::Tensor in = mine;
-  exchange(groups_.roster, "all-reduce", [&] {
+  exchange(groups_.notes, "all-reduce", [&] {
     groups_.gather->_allgather_base(all, in)->wait();
     check_groups();
   });
@@ -235,7 +234,7 @@ at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
 }
 
 void DeviceCommunicator::check_exchanges(const std::function<void()>& wait) const {
-  exchange(groups_.roster, "exchange between ranks", [&] {
+  exchange(groups_.notes, "exchange between ranks", [&] {
     wait();
     check_groups();
   });

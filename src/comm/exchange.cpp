@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank needs to write its note after its closed connections have shown that it failed.
+// Time for a rank to write its note after its closed connections have shown that it failed.
 constexpr std::chrono::milliseconds kToWriteANote{200};
 constexpr std::chrono::milliseconds kBetweenReads{20};
 constexpr const char* kStoreIsLost =
@@ -24,7 +24,7 @@ std::string key_of(int rank) {
   return "failed/" + std::to_string(rank);
 }
 
-// How it failed, in one letter, and at what; on another line by what cause, if that is known.
+// How it failed, in one letter, and at what; on another line the cause, if it is known.
 std::vector<uint8_t> note_of(const std::string& what, Failure failure,
                              const std::string& cause = "") {
   const std::string text =
@@ -90,7 +90,7 @@ WithoutSigpipe::WithoutSigpipe() : was_pending_(is_pending()) {
   pthread_sigmask(SIG_BLOCK, &sigpipe, &before_);
 }
 
-// One that came meanwhile would be delivered as soon as it is let through.
+// Takes a signal that came meanwhile: it would be delivered when it is unblocked.
 WithoutSigpipe::~WithoutSigpipe() {
   const sigset_t sigpipe = only_sigpipe();
   const timespec at_once{};
@@ -99,14 +99,14 @@ WithoutSigpipe::~WithoutSigpipe() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void Roster::note(const std::string& what) const {
+void FailureNotes::note(const std::string& what) const {
   try {
     store_->set(key_of(rank_), note_of(what, Failure::Lost));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the rank that holds it is gone
   }
 }
 
-std::vector<int> Roster::without_note() const {
+std::vector<int> FailureNotes::without_note() const {
   std::vector<int> missing;
   for (int i = 0; i < group_.size; ++i) {
     if (!store_->check({key_of(group_.rank_at(i))})) {
@@ -116,9 +116,9 @@ std::vector<int> Roster::without_note() const {
   return missing;
 }
 
-// Ranks that still compute reach an exchange that fails; one that is gone never does. Where a
-// connection broke and all others have written a note, the one without is the one that is gone.
-void Roster::wait_for_notes(Failure failure) const {
+// Ranks that still compute reach an exchange that fails; a rank that is gone never does. If a
+// connection broke and all others have written a note, the rank without one is gone.
+void FailureNotes::wait_for_notes(Failure failure) const {
   const auto begin = Clock::now();
   const auto enough = std::min<std::chrono::milliseconds>(patience_, kToWriteANote);
   for (;;) {
@@ -132,14 +132,19 @@ void Roster::wait_for_notes(Failure failure) const {
   }
 }
 
-Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
-                                 const std::string& cause) const {
-  Notes notes;
-  if (store_is_lost()) {
-    notes.store = kStoreIsLost;
-    return notes;
+std::string FailureNotes::Report::text() const {
+  return (missing.empty() ? "" : " Missing rank " + missing + ".") + store + last_work + elsewhere +
+         causes;
+}
+
+FailureNotes::Report FailureNotes::report(const std::string& what, Failure failure,
+                                          const std::string& cause) const {
+  const Report without_store{.store = kStoreIsLost, .failure = failure};
+  if (boards_.progress != nullptr && boards_.progress->is_lost()) {
+    return without_store;
   }
   boards_.limit_store(patience_);
+  Report report{.failure = failure};
   try {
     store_->set(key_of(rank_), note_of(what, failure, cause));
     wait_for_notes(failure);
@@ -147,46 +152,33 @@ Roster::Notes Roster::read_notes(const std::string& what, Failure failure,
     for (int i = 0; i < group_.size; ++i) {
       const int other = group_.rank_at(i);
       if (std::find(missing.begin(), missing.end(), other) != missing.end()) {
-        notes.missing += (notes.missing.empty() ? "" : ", ") + std::to_string(other);
+        report.missing += (report.missing.empty() ? "" : ", ") + std::to_string(other);
         continue;
       }
       const std::vector<uint8_t> note = store_->get(key_of(other));
       const auto line = std::find(note.begin(), note.end(), '\n');
       const std::string place(note.begin() + 1, line);
       if (line != note.end() && other != rank_) {
-        notes.causes += " Rank " + std::to_string(other) +
-                        " reported: " + std::string(line + 1, note.end()) + ".";
+        report.causes += " Rank " + std::to_string(other) +
+                         " reported: " + std::string(line + 1, note.end()) + ".";
       }
-      notes.others_timed_out = notes.others_timed_out || note.front() == 'T';
+      if (note.front() == 'T') {
+        report.failure = Failure::TimedOut;
+      }
       if (place != what) {
-        notes.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
+        report.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
       }
     }
     if (boards_.progress != nullptr) {
-      notes.last_work = last_work_of(boards_.progress->reports(), missing);
+      report.last_work = last_work_of(boards_.progress->reports(), missing);
     }
   } catch (const std::exception&) {
-    Notes none;
-    none.store = kStoreIsLost;
-    return none;
+    return without_store;
   }
-  return notes;
+  return report;
 }
 
-Roster::Report Roster::report(const std::string& what, Failure failure,
-                              const std::string& cause) const {
-  const Notes notes = read_notes(what, failure, cause);
-  return {(notes.missing.empty() ? "" : " Missing rank " + notes.missing + ".") + notes.store +
-              notes.last_work + notes.elsewhere + notes.causes,
-          notes.others_timed_out ? Failure::TimedOut : failure};
-}
-
-std::string Roster::elsewhere(const std::string& what) const {
-  const Notes notes = read_notes(what, Failure::TimedOut);
-  return notes.store + notes.elsewhere;
-}
-
-Error failed_exchange(const Roster& roster, const std::string& what) {
+Error failed_exchange(const FailureNotes& notes, const std::string& what) {
   std::string why;
   bool timed_out = false;
   try {
@@ -200,18 +192,18 @@ Error failed_exchange(const Roster& roster, const std::string& what) {
     why = error.what();
   }
   const std::string nccl = nccl_reason(why);
-  const Roster::Report report =
-      roster.report(what, timed_out ? Failure::TimedOut : failure_of(why), nccl);
+  const FailureNotes::Report report =
+      notes.report(what, timed_out ? Failure::TimedOut : failure_of(why), nccl);
   const bool hangs = report.failure == Failure::TimedOut;
   const ExitCode code = hangs ? ExitCode::Hang : ExitCode::PeerLost;
   if (!nccl.empty()) {
-    return {code, what + " failed on rank " + std::to_string(roster.rank()) +
-                      ". NCCL says: " + nccl + "." + report.text +
+    return {code, what + " failed on rank " + std::to_string(notes.rank()) +
+                      ". NCCL says: " + nccl + "." + report.text() +
                       " Another rank has ended or hangs, and its own message says why, or the "
                       "network between them fails. " +
                       nccl_interfaces() + " " + kNcclTellsMore};
   }
-  return {code, what + " failed: " + why + "." + report.text +
+  return {code, what + " failed: " + why + "." + report.text() +
                     (hangs ? " A rank is alive but did not arrive in time: it hangs, is stopped, "
                              "or is out of step. If it is only slow, raise the timeout."
                            : " Another rank has ended, is unreachable, or is out of step; its own "

@@ -49,7 +49,7 @@ enum class Failure {
 
 /// What the ranks of a world can see of each other.
 struct RankBoards {
-  std::shared_ptr<WaitBoard> waits;                   ///< what this rank waits for
+  std::shared_ptr<CurrentWait> waits;                 ///< what this rank waits for
   std::shared_ptr<ProgressBoard> progress = nullptr;  ///< of all ranks; null if there is none
   std::chrono::milliseconds timeout{0};               ///< of a wait without progress
   /// Limits the time of each exchange with the store from now on.
@@ -58,52 +58,42 @@ struct RankBoards {
 
 /// A failed exchange reports that a rank is missing, not which. So each rank whose exchange fails
 /// writes a note to the store that says where it was, and reads the notes of its group.
-class Roster {
+class FailureNotes {
  public:
   /// `patience`: how long to wait for the notes of others, which may have begun to wait later.
-  Roster(c10::intrusive_ptr<c10d::Store> store, RankGroup group, int rank,
-         std::chrono::milliseconds patience, RankBoards boards)
+  FailureNotes(c10::intrusive_ptr<c10d::Store> store, RankGroup group, int rank,
+               std::chrono::milliseconds patience, RankBoards boards)
       : store_(std::move(store)),
         group_(group),
         rank_(rank),
         patience_(patience),
         boards_(std::move(boards)) {}
 
+  /// The notes of a group, as sentences.
   struct Report {
-    std::string text;  ///< a sentence about the others; empty if the store is gone as well
-    Failure failure;   ///< TimedOut if one rank at least timed out
+    std::string missing = {};    ///< ranks without a note, no sentence
+    std::string store = {};      ///< if the store does not answer
+    std::string last_work = {};  ///< one per missing rank that had reported work
+    std::string elsewhere = {};  ///< one per rank that waited in something else
+    std::string causes = {};     ///< one per other rank that noted a cause
+    Failure failure;             ///< TimedOut if this rank or another timed out
+    [[nodiscard]] std::string text() const;
   };
   /// Notes that this rank failed at `what`, and returns what is known of the others. `cause`: the
   /// error of this rank, in one line, for the others to read.
   [[nodiscard]] Report report(const std::string& what, Failure failure,
                               const std::string& cause = "") const;
-  /// Returns what the others waited in, and whether the store answers, for a wait that timed out
-  /// and knows which rank is missing.
-  [[nodiscard]] std::string elsewhere(const std::string& what) const;
   /// Notes that this rank lost another at `what`, for the others to read. Does not wait.
   void note(const std::string& what) const;
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] const RankGroup& group() const { return group_; }
-  [[nodiscard]] WaitBoard& board() const { return *boards_.waits; }
+  [[nodiscard]] CurrentWait& board() const { return *boards_.waits; }
   /// Returns a wait that begins now.
   [[nodiscard]] Patience patience() const { return {boards_.progress.get(), boards_.timeout}; }
 
  private:
-  struct Notes {
-    std::string missing;            ///< ranks without a note
-    std::string store;              ///< a sentence if it does not answer
-    std::string elsewhere;          ///< a sentence per rank that waited in something else
-    std::string causes;             ///< a sentence per other rank that noted a cause
-    std::string last_work;          ///< a sentence per missing rank that had reported work
-    bool others_timed_out = false;  ///< one of them at least
-  };
-  [[nodiscard]] Notes read_notes(const std::string& what, Failure failure,
-                                 const std::string& cause = "") const;
   void wait_for_notes(Failure failure) const;
   [[nodiscard]] std::vector<int> without_note() const;
-  [[nodiscard]] bool store_is_lost() const {
-    return boards_.progress != nullptr && boards_.progress->is_lost();
-  }
 
   c10::intrusive_ptr<c10d::Store> store_;
   RankGroup group_;
@@ -113,18 +103,18 @@ class Roster {
 };
 
 /// Called in a handler: returns the error of a failed exchange.
-[[nodiscard]] Error failed_exchange(const Roster& roster, const std::string& what);
+[[nodiscard]] Error failed_exchange(const FailureNotes& notes, const std::string& what);
 
 /// Runs `fn`. A failed exchange means that another rank is gone (PeerLost), or silent until the
 /// timeout (Hang). `what` names the exchange, in the error and on this rank's board.
 template <class Fn>
-auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
+auto exchange(const FailureNotes& notes, const std::string& what, Fn&& fn) {
   const WithoutSigpipe errors_not_signals;
-  const WaitBoard::Entry waiting(roster.board(), what);
+  const CurrentWait::Entry waiting(notes.board(), what);
   try {
     return fn();
   } catch (const std::exception&) {
-    throw failed_exchange(roster, what);
+    throw failed_exchange(notes, what);
   }
 }
 

@@ -31,7 +31,7 @@ std::string HostsCommunicator::transport() const {
 std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
   segment_gathers_.resize(segments().size());
   // Among the ranks of all hosts: a host alone would leave the others waiting.
-  auto memory = host_.allocate(segments(), groups().roster.group(), rank(), ledger(),
+  auto memory = host_.allocate(segments(), groups().notes.group(), rank(), ledger(),
                                [this](auto mine, auto all) { gather_numbers(mine, all); });
   memory->reduce = ReduceBuffers(segments(), world_size(), ledger(), device());
   return memory;

@@ -200,13 +200,18 @@ SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
     }
     places_.push_back(RankPlace::from_text(all[other].substr(space + 1)));
   }
-  const bool together = std::any_of(places_.begin(), places_.end(), [&](const RankPlace& place) {
-    return std::count_if(places_.begin(), places_.end(),
-                         [&](const RankPlace& other) { return place.shares_host_with(other); }) > 1;
-  });
-  if (transport == Transport::ProcessGroups || (transport == Transport::Automatic && !together)) {
+  const bool share_a_host =
+      std::any_of(places_.begin(), places_.end(),
+                  [&](const RankPlace& place) { return ranks_at_host_of(place) > 1; });
+  if (transport == Transport::ProcessGroups ||
+      (transport == Transport::Automatic && !share_a_host)) {
     places_.clear();
   }
+}
+
+int SharedMemoryMeeting::ranks_at_host_of(const RankPlace& place) const {
+  return static_cast<int>(std::ranges::count_if(
+      places_, [&](const RankPlace& other) { return place.shares_host_with(other); }));
 }
 
 std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) const {
@@ -220,19 +225,18 @@ std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) co
 // The ranks of the group that share a block with this rank; this rank alone if the hosts' numbers
 // differ.
 RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
-  const std::vector<RankPlace> places = places_of(group);
-  const auto host_of = [&](int member) -> const RankPlace& {
-    return places[static_cast<size_t>(member)];
+  const auto share_host = [&, places = places_of(group)](int member, int other) {
+    return places[static_cast<size_t>(member)].shares_host_with(places[static_cast<size_t>(other)]);
   };
   int host_size = 1;
-  while (host_size < group.size && host_of(host_size).shares_host_with(host_of(0))) {
+  while (host_size < group.size && share_host(host_size, 0)) {
     ++host_size;
   }
   const RankGroup alone{rank_, group.stride, 1};
   for (int member = 0; member < group.size; ++member) {
     for (int other = 0; other < member; ++other) {
       const bool same_block = member / host_size == other / host_size;
-      if (same_block != host_of(member).shares_host_with(host_of(other))) {
+      if (same_block != share_host(member, other)) {
         return alone;
       }
     }
@@ -313,7 +317,7 @@ void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGro
 }
 
 std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
-                                                     const Roster& roster) const {
+                                                     const FailureNotes& notes) const {
   if (places_.empty()) {
     return std::nullopt;
   }
@@ -339,7 +343,7 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
       regions = Regions::make(here.size);
     }
   });
-  // Each first rank's name; empty where it has nothing to hand over.
+  // Each first rank's name; empty if it has nothing to hand over.
   const std::vector<std::string> names = all_gather_(fault.empty() ? regions.name : "");
   const std::string& name = names[static_cast<size_t>(here.first)];
   attempt([&] {
@@ -363,15 +367,12 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   if (!shares) {
     return std::nullopt;
   }
-  const RankPlace& place = places_[static_cast<size_t>(rank_)];
-  const auto host_ranks =
-      std::count_if(places_.begin(), places_.end(),
-                    [&](const RankPlace& other) { return place.shares_host_with(other); });
-  return HostMemory{std::make_unique<SharedGroup>(
-                        std::move(regions.numbers),
-                        SharedGroupOptions{here, here.index_of(rank_), places_of(here),
-                                           static_cast<int>(host_ranks), timeout_, roster}),
-                    std::move(regions.data)};
+  const int host_ranks = ranks_at_host_of(places_[static_cast<size_t>(rank_)]);
+  return HostMemory{
+      std::make_unique<SharedGroup>(std::move(regions.numbers),
+                                    SharedGroupOptions{here, here.index_of(rank_), places_of(here),
+                                                       host_ranks, timeout_, notes}),
+      std::move(regions.data)};
 }
 
 }  // namespace sherd::detail

@@ -28,10 +28,12 @@ class SharedMemoryMeeting {
   /// differ in number, or if some ranks cannot share memory: the same on all ranks of the group.
   /// Throws Error(Unavailable) if the transport is SharedMemory and they are not all on this host.
   /// Collective over the world, also if groups differ.
-  [[nodiscard]] std::optional<HostMemory> share(const RankGroup& group, const Roster& roster) const;
+  [[nodiscard]] std::optional<HostMemory> share(const RankGroup& group,
+                                                const FailureNotes& notes) const;
 
  private:
   struct Regions;
+  [[nodiscard]] int ranks_at_host_of(const RankPlace& place) const;
   [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const;
   [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const;
   void hand_over(const Regions& regions, const RankGroup& group) const;

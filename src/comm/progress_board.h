@@ -17,21 +17,21 @@
 namespace sherd::detail {
 
 /// The collective that a rank is waiting in. Any thread may read it.
-class WaitBoard {
+class CurrentWait {
  public:
   /// Sets the collective to `what` for the scope; restores the outer one after it.
   class Entry {
    public:
-    Entry(WaitBoard& board, std::string what)
-        : board_(board),
-          before_(board.exchange(Wait{std::move(what), std::chrono::steady_clock::now()})) {}
-    ~Entry() { board_.exchange(std::move(before_)); }
+    Entry(CurrentWait& current, std::string what)
+        : current_(current),
+          outer_(current.exchange(Wait{std::move(what), std::chrono::steady_clock::now()})) {}
+    ~Entry() { current_.exchange(std::move(outer_)); }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
 
    private:
-    WaitBoard& board_;
-    std::optional<Wait> before_;
+    CurrentWait& current_;
+    std::optional<Wait> outer_;
   };
 
   [[nodiscard]] std::optional<Wait> read() const {
@@ -99,10 +99,10 @@ class Patience {
  public:
   /// `board`: null if there are no reports; then the timeout alone counts.
   Patience(ProgressBoard* board, std::chrono::milliseconds timeout);
-  /// Call it several times per second. True when the wait is over.
+  /// Returns true when the wait is over. Call it several times per second.
   [[nodiscard]] bool is_over();
-  /// A sentence for each of `ranks` (of the world) that has reported: what it did last. Begins with
-  /// a space; empty if none of them has.
+  /// Returns a sentence for each of `ranks` (of the world) that has reported: what it did last.
+  /// Begins with a space; empty if none of them has.
   [[nodiscard]] std::string last_work_of(const std::vector<int>& ranks) const;
 
  private:
@@ -116,7 +116,7 @@ class Patience {
   std::vector<WorkReport> reports_;
 };
 
-/// The sentences of Patience::last_work_of().
+/// Returns the sentences of Patience::last_work_of().
 [[nodiscard]] std::string last_work_of(const std::vector<WorkReport>& reports,
                                        const std::vector<int>& ranks);
 

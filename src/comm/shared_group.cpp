@@ -97,15 +97,15 @@ bool SharedGroup::spin_until_reached(const SharedCounter& counter, uint32_t valu
 
 void SharedGroup::wait_for_all(CounterOf counter_of, uint32_t value, const Awaited& awaited) const {
   std::optional<Patience> patience;  // from the first sleep on
-  std::optional<WaitBoard::Entry> waiting;
+  std::optional<CurrentWait::Entry> waiting;
   for (int member = 0; member < size(); ++member) {
     SharedCounter& counter = counter_of(member);
     if (counter.has_reached(value) || spin_until_reached(counter, value)) {
       continue;
     }
     if (!patience) {
-      patience.emplace(options_.roster.patience());
-      waiting.emplace(options_.roster.board(), awaited.text());
+      patience.emplace(options_.notes.patience());
+      waiting.emplace(options_.notes.board(), awaited.text());
     }
     while (!counter.has_reached(value)) {
       counter.sleep_until_raised(value,
@@ -147,14 +147,15 @@ void SharedGroup::check_members(CounterOf counter_of, uint32_t value, const Awai
   }
   const std::string what = awaited.text();
   if (hopeless) {
-    options_.roster.note(what);
+    options_.notes.note(what);
     throw Error(ExitCode::PeerLost,
                 what + ": missing rank " + missing + ". Its own message says why.");
   }
   if (ended != nullptr) {
+    const FailureNotes::Report others = options_.notes.report(what, Failure::TimedOut);
     throw Error(ExitCode::Hang,
                 what + " timed out: missing rank " + missing + "." +
-                    ended->last_work_of(missing_ranks) + options_.roster.elsewhere(what) +
+                    ended->last_work_of(missing_ranks) + others.store + others.elsewhere +
                     " Every rank must reach this collective; look at what they did instead.");
   }
 }

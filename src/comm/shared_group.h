@@ -53,7 +53,7 @@ struct SharedGroupOptions {
   std::vector<RankPlace> places;  ///< by place in the group
   int host_ranks = 1;             ///< ranks of the world on this host: more than cores do not spin
   std::chrono::milliseconds timeout{0};
-  Roster roster;
+  FailureNotes notes;
 };
 
 /// What a rank waits for, for messages.

@@ -8,6 +8,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/util/StringUtil.h>
 
+#include "comm/buffers.h"
+
 namespace sherd::detail {
 
 void UsedParameters::for_each_summed(const Visit& visit) const {
@@ -67,7 +69,7 @@ void UsedParameters::tell_who_is_out_of_step(const std::vector<double>& own) con
   const std::vector<std::string> all = world.all_gather(mine);
   const auto other = std::find_if(all.begin(), all.end(),
                                   [&](const std::string& theirs) { return theirs != mine; });
-  tell_out_of_step("all-reduce", world.rank(), static_cast<int>(other - all.begin()));
+  throw_out_of_step("all-reduce", world.rank(), static_cast<int>(other - all.begin()));
 }
 
 void UsedParameters::agree_between_hosts() {
