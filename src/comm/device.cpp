@@ -254,10 +254,8 @@ void StagedCommunicator::share_memory() {
   const auto on_host = std::make_shared<MemoryLedger>();
   for (const SegmentSpec& spec : segments()) {
     const int64_t bytes = host_->gathers_in_place() ? 0 : segment_bytes(spec, world_size());
-    gathered_.emplace_back(bytes, MemoryKind::Gathered, on_host);
+    gathers_.push_back({Buffer(bytes, MemoryKind::Gathered, on_host)});
   }
-  gathered_at_.assign(segments().size(), nullptr);
-  slots_.assign(segments().size(), nullptr);
   host_->attach(segments(), kHost, on_host);
 }
 
@@ -269,17 +267,17 @@ void StagedCommunicator::show_published(Segment segment) {
 }
 
 void* StagedCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
-  const auto index = static_cast<size_t>(segment);
-  gathered_at_[index] = host_->gather(segment, gathered_[index].data(), {});
-  return slots_[index] = slot;
+  Staged& mine = gathers_[static_cast<size_t>(segment)];
+  mine.at_host = host_->gather(segment, mine.on_host.data(), {});
+  return mine.slot = slot;
 }
 
 void StagedCommunicator::finish_gather(Segment segment) {
   host_->wait_gather(segment);
-  const auto index = static_cast<size_t>(segment);
+  const Staged& mine = gathers_[static_cast<size_t>(segment)];
   const int64_t bytes = segment_bytes(spec(segment), world_size());
-  flat_tensor(slots_[index], bytes, at::kByte, device())
-      .copy_(flat_tensor(gathered_at_[index], bytes, at::kByte, kHost));
+  flat_tensor(mine.slot, bytes, at::kByte, device())
+      .copy_(flat_tensor(mine.at_host, bytes, at::kByte, kHost));
 }
 
 std::unique_ptr<BufferedCommunicator::Exchange> StagedCommunicator::make_exchange() {

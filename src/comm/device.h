@@ -149,9 +149,13 @@ class StagedCommunicator final : public BufferedCommunicator {
 
   std::unique_ptr<Communicator> host_;
   std::string why_;
-  std::vector<Buffer> gathered_;    ///< on the host; empty if it gathers in place
-  std::vector<void*> gathered_at_;  ///< on the host
-  std::vector<void*> slots_;
+  /// A gather of a segment.
+  struct Staged {
+    Buffer on_host = {};      ///< empty if the host's communicator gathers in place
+    void* at_host = nullptr;  ///< where it lies there
+    void* slot = nullptr;     ///< on the device
+  };
+  std::vector<Staged> gathers_;
 };
 
 }  // namespace sherd::detail

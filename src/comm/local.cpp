@@ -29,7 +29,9 @@ void LocalCommunicator::start_exchange(Exchange& exchange) {
 }
 
 void LocalCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  std::copy(mine.begin(), mine.end(), all.begin());
+  for (size_t begin = 0; begin < all.size(); begin += mine.size()) {
+    std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
 }
 
 void* FakeCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& after) {
@@ -63,12 +65,6 @@ int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType
 c10::ScalarType FakeCommunicator::sent_dtype(const SegmentSpec& spec, c10::ScalarType dtype) const {
   return like_ == Like::Nccl ? device_exchange(spec, dtype, segments(), world_size(), way_).sent
                              : dtype;
-}
-
-void FakeCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  for (size_t begin = 0; begin < all.size(); begin += mine.size()) {
-    std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
-  }
 }
 
 }  // namespace sherd::detail

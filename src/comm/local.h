@@ -31,6 +31,7 @@ class LocalCommunicator : public BufferedCommunicator {
   void finish_exchange(Exchange& /*exchange*/) override {}
   [[nodiscard]] bool takes_pieces() const override { return true; }
   [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
+  /// As if all ranks had the same numbers.
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
 };
 
@@ -73,7 +74,6 @@ class FakeCommunicator final : public LocalCommunicator {
   [[nodiscard]] bool takes_pieces_in_slots() const override {
     return like_ == Like::Alone || like_ == Like::Nccl;
   }
-  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] int rank_of_world(int member) const override { return group_.rank_at(member); }
 
   RankGroup group_;
