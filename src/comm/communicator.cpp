@@ -181,7 +181,7 @@ void BufferedCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device
 int64_t BufferedCommunicator::most_received_bytes() const {
   std::vector<int64_t> bytes;
   for (const SegmentSpec& spec : segments_) {
-    if (spec.trainable) {  // fp32 where micro-batches accumulated
+    if (spec.trainable) {  // fp32 if micro-batches accumulated
       bytes.push_back(
           std::max(receive_bytes(spec, spec.dtype), receive_bytes(spec, c10::ScalarType::Float)));
     }
@@ -397,7 +397,7 @@ void BufferedCommunicator::abandon() {
       finish_reductions();
     } catch (const std::exception& error) {
       failure = std::current_exception();
-      cancel(error.what());  // nobody is to wait for them a second time
+      cancel(error.what());  // no rank waits for them a second time
     }
   }
   while (!exchanges_.empty()) {

@@ -152,7 +152,7 @@ class StagedCommunicator final : public BufferedCommunicator {
   /// A gather of a segment.
   struct Staged {
     Buffer on_host = {};      ///< empty if the host's communicator gathers in place
-    void* at_host = nullptr;  ///< where it lies there
+    void* at_host = nullptr;  ///< address there
     void* slot = nullptr;     ///< on the device
   };
   std::vector<Staged> gathers_;

@@ -256,11 +256,11 @@ bool SharedMemoryCommunicator::reached(SharedCounter SharedGroup::Reduction::*co
   return wait || host_.group().all_reached(counter_of, posted.base + parts);
 }
 
-// Proceeds as far as the others have come; to the end where it may wait for them.
+// Proceeds as far as the other ranks have; to the end if it may wait for them.
 bool SharedMemoryCommunicator::advance(Posted& posted, bool wait) {
   using Counters = SharedGroup::Reduction;
   while (posted.summed < posted.parts) {
-    if (posted.posted == posted.summed) {  // the next part goes where all have read this one
+    if (posted.posted == posted.summed) {  // the next part replaces this one, which all have read
       if (!reached(&Counters::summed, posted, posted.summed, wait)) {
         return false;
       }
