@@ -19,7 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer than a wake takes, so that ranks in step do not sleep; short compared with what ranks compute.
+// Longer than a wake takes, so that ranks in step do not sleep; short compared with what ranks
+// compute.
 constexpr std::chrono::microseconds kSpin{30};
 constexpr int kPausesBetweenLooksAtTheClock = 32;
 // The delay with which a rank that has ended is noticed.
