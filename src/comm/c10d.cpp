@@ -8,21 +8,94 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/ScopeExit.h>
+#include <poll.h>
 
-#include "comm/reduce_buffers.h"
+#include "comm/buffers.h"
+#include "files/quiet_thread.h"
+#include "launch/rank_environment.h"
+#include "sherd/error.h"
 
 namespace sherd::detail {
 
 namespace {
 
-// For connections that a lost rank has closed to end what waits for it.
+// Until works end whose connections a lost rank has closed.
 constexpr std::chrono::milliseconds kToNoticeAFailure{200};
+// How often a wait for a collective looks at the progress of the ranks.
+constexpr std::chrono::milliseconds kBetweenLooksAtProgress{100};
+constexpr int kBetweenAborts_ms = 100;
 
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
 
+// A send does not write to its tensor.
+c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, void* data, int64_t bytes, int peer,
+                                       int tag) {
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  return group.send(tensors, peer, tag);
+}
+
+c10::intrusive_ptr<c10d::Work> receive_from(c10d::Backend& group, void* data, int64_t bytes,
+                                            int peer, int tag) {
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  return group.recv(tensors, peer, tag);
+}
+
+// Waits for a collective of Gloo for a while. Throws what it threw.
+bool has_ended(c10d::Work& work) {
+  try {
+    work.wait(kBetweenLooksAtProgress);
+  } catch (const std::exception&) {
+    if (!work.isCompleted()) {
+      return false;
+    }
+    work.wait();  // it ended meanwhile, or this was its own failure
+  }
+  return true;
+}
+
 }  // namespace
+
+WaitWatch::WaitWatch() : stop_(launch::make_pipe()) {
+  thread_ = files::start_quiet_thread([this] { watch(); });
+}
+
+WaitWatch::~WaitWatch() {
+  stop_.write_end.close();
+  thread_.join();
+}
+
+void WaitWatch::watch() {
+  pollfd stopped{stop_.read_end.get(), POLLIN, 0};
+  while (::poll(&stopped, 1, kBetweenAborts_ms) <= 0) {
+    const std::lock_guard lock(mutex_);
+    if (patience_ && patience_->is_over()) {
+      for (const Work& work : *works_) {
+        work->abort();
+      }
+    }
+  }
+}
+
+void WaitWatch::await(const std::vector<Work>& works, const Patience& patience) {
+  {
+    const std::lock_guard lock(mutex_);
+    patience_ = patience;
+    works_ = &works;
+  }
+  const auto end = c10::make_scope_exit([this] {
+    const std::lock_guard lock(mutex_);
+    patience_.reset();
+  });
+  for (const Work& work : works) {
+    // Without a limit it would end after the timeout with which its group was connected.
+    if (!work->wait(launch::kLongestTimeout)) {
+      throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
+    }
+  }
+}
 
 // A thread of Gloo's that waits for a silent rank cannot be interrupted, and the group's destructor
 // joins it. So the group lives on in a thread of its own until that rank answers or ends.
@@ -52,8 +125,13 @@ C10dCommunicator::~C10dCommunicator() {
 }
 
 void C10dCommunicator::await(const Work& work) {
+  Patience patience = groups_.notes.patience();
   try {
-    wait_patiently(groups_.roster, *work);
+    while (!has_ended(*work)) {
+      if (patience.is_over()) {
+        throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
+      }
+    }
   } catch (const std::exception&) {
     unfinished_.push_back(work);
     throw;
@@ -78,17 +156,7 @@ void C10dCommunicator::finish_gather(Segment segment) {
   attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
 }
 
-int64_t C10dCommunicator::part_numel(const Sent& sent) const {
-  const int64_t block = block_piece_bytes() / sent.element_bytes();
-  const int64_t numel = spec(sent.segment).shard_numel;
-  return block == 0 ? numel : std::min(block, numel);
-}
-
-int64_t C10dCommunicator::next_part(const Sent& sent) const {
-  return std::min(part_numel(sent), spec(sent.segment).shard_numel - sent.done);
-}
-
-// A root's alone comes in one part.
+// Without blocks a root's gradients come in one part.
 int64_t C10dCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
   return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
 }
@@ -99,10 +167,13 @@ std::unique_ptr<BufferedCommunicator::Exchange> C10dCommunicator::make_exchange(
 
 void C10dCommunicator::start_exchange(Exchange& filled) {
   auto& sent = static_cast<Sent&>(filled);
-  const int64_t part = part_numel(sent);
-  const int parts = static_cast<int>((spec(sent.segment).shard_numel + part - 1) / part);
+  sent.shard_numel = spec(sent.segment).shard_numel;
+  sent.element_bytes = static_cast<int64_t>(c10::elementSize(sent.dtype));
+  const int64_t block = block_piece_bytes() / sent.element_bytes;
+  sent.part_numel = block == 0 ? sent.shard_numel : std::min(block, sent.shard_numel);
+  const int64_t parts = (sent.shard_numel + sent.part_numel - 1) / sent.part_numel;
   sent.first_tag = next_tag_;
-  next_tag_ = (next_tag_ + 1 + parts) % kTags;  // the first for the identities
+  next_tag_ = (next_tag_ + 1 + static_cast<int>(parts)) % kTags;  // the first for the identities
   attempt(described(Collective::Operation::Reduction, sent.segment), [&] {
     exchange_identities(sent);
     post_sends(sent);
@@ -110,83 +181,77 @@ void C10dCommunicator::start_exchange(Exchange& filled) {
   });
 }
 
-void C10dCommunicator::exchange_identities(Sent& sent) {
-  sent.identities.assign(static_cast<size_t>(world_size()), sent.identity);
-  const auto at = [&](int member) {
-    return bytes_at(&sent.identities[static_cast<size_t>(member)], sizeof(Identity));
-  };
+template <class Fn>
+void C10dCommunicator::for_each_peer(Fn&& fn) const {
   for (int peer = 0; peer < world_size(); ++peer) {
     if (peer != rank()) {
-      std::vector<at::Tensor> mine{at(rank())};
-      std::vector<at::Tensor> theirs{at(peer)};
-      sent.sends.push_back(groups_.reduce->send(mine, peer, sent.first_tag));
-      sent.receives.push_back(groups_.reduce->recv(theirs, peer, sent.first_tag));
+      fn(peer);
     }
   }
 }
 
+void C10dCommunicator::exchange_identities(Sent& sent) {
+  sent.identities.assign(static_cast<size_t>(world_size()), sent.identity);
+  const auto at = [&](int member) { return &sent.identities[static_cast<size_t>(member)]; };
+  for_each_peer([&](int peer) {
+    sent.sends.push_back(
+        send_to(*groups_.reduce, at(rank()), sizeof(Identity), peer, sent.first_tag));
+    sent.receives.push_back(
+        receive_from(*groups_.reduce, at(peer), sizeof(Identity), peer, sent.first_tag));
+  });
+}
+
 void C10dCommunicator::post_sends(Sent& sent) {
-  const int64_t all = spec(sent.segment).shard_numel;
-  const int64_t part = part_numel(sent);
   int tag = sent.first_tag + 1;
-  for (int64_t first = 0; first < all; first += part, ++tag) {
-    const int64_t numel = std::min(part, all - first);
-    for (int peer = 0; peer < world_size(); ++peer) {
-      if (peer != rank()) {
-        // A send takes its tensor as one that may be written to, and does not.
-        char* piece =
-            static_cast<char*>(sent.gradients) + (peer * all + first) * sent.element_bytes();
-        std::vector<at::Tensor> tensors{bytes_at(piece, numel * sent.element_bytes())};
-        sent.sends.push_back(groups_.reduce->send(tensors, peer, tag));
-      }
-    }
+  for (int64_t first = 0; first < sent.shard_numel; first += sent.part_numel, ++tag) {
+    const int64_t numel = std::min(sent.part_numel, sent.shard_numel - first);
+    for_each_peer([&](int peer) {
+      char* part = static_cast<char*>(sent.gradients) +
+                   (peer * sent.shard_numel + first) * sent.element_bytes;
+      sent.sends.push_back(send_to(*groups_.reduce, part, numel * sent.element_bytes, peer, tag));
+    });
   }
 }
 
 void C10dCommunicator::post_receives(Sent& sent) {
-  const int tag = sent.first_tag + 1 + static_cast<int>(sent.done / part_numel(sent));
+  const int tag = sent.first_tag + 1 + static_cast<int>(sent.done / sent.part_numel);
   auto* place = static_cast<char*>(sent.received.data());
-  for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer != rank()) {
-      std::vector<at::Tensor> tensors{bytes_at(place, next_part(sent) * sent.element_bytes())};
-      sent.receives.push_back(groups_.reduce->recv(tensors, peer, tag));
-      place += part_numel(sent) * sent.element_bytes();
-    }
-  }
+  for_each_peer([&](int peer) {
+    sent.receives.push_back(
+        receive_from(*groups_.reduce, place, sent.next_numel() * sent.element_bytes, peer, tag));
+    place += sent.part_numel * sent.element_bytes;
+  });
 }
 
 void C10dCommunicator::finish_part(Sent& sent) {
-  const int64_t all = spec(sent.segment).shard_numel;
   attempt(described(Collective::Operation::Reduction, sent.segment),
           [&] { await_messages(std::exchange(sent.receives, {})); });
   check_identities(sent, sent.identities);
+  std::vector<const void*> sources(
+      static_cast<size_t>(world_size()),
+      static_cast<const char*>(sent.gradients) +
+          (rank() * sent.shard_numel + sent.done) * sent.element_bytes);
   const auto* received = static_cast<const char*>(sent.received.data());
-  std::vector<const void*> sources;
-  for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer == rank()) {
-      sources.push_back(static_cast<const char*>(sent.gradients) +
-                        (peer * all + sent.done) * sent.element_bytes());
-    } else {
-      sources.push_back(received);
-      received += part_numel(sent) * sent.element_bytes();
-    }
-  }
-  add_piece(sent, sources, sent.done, next_part(sent));
-  sent.done += next_part(sent);
+  for_each_peer([&](int peer) {
+    sources[static_cast<size_t>(peer)] = received;
+    received += sent.part_numel * sent.element_bytes;
+  });
+  add_piece(sent, sources, sent.done, sent.next_numel());
+  sent.done += sent.next_numel();
 }
 
 void C10dCommunicator::finish_exchange(Exchange& filled) {
   auto& sent = static_cast<Sent&>(filled);
   const std::string what = described(Collective::Operation::Reduction, sent.segment);
   finish_part(sent);
-  while (sent.done < spec(sent.segment).shard_numel) {
+  while (sent.done < sent.shard_numel) {
     attempt(what, [&] { post_receives(sent); });
     finish_part(sent);
   }
   attempt(what, [&] { await_messages(sent.sends); });
 }
 
-// The memory is the exchange's own: one that was given up may still be answered later.
+// The memory is the exchange's own: an exchange that was given up may still be answered later.
 void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
   at::Tensor in = at::empty({static_cast<int64_t>(mine.size_bytes())}, at::kByte);
   at::Tensor out = at::empty({static_cast<int64_t>(all.size_bytes())}, at::kByte);
@@ -225,10 +290,9 @@ void C10dCommunicator::send_bytes(void* data, int64_t bytes, int from, int to) {
     return;
   }
   constexpr int kTag = 0;  // reductions use the other group
-  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
   attempt("send from rank " + std::to_string(from) + " to rank " + std::to_string(to), [&] {
-    await_messages({rank() == from ? groups_.gather->send(tensors, to, kTag)
-                                   : groups_.gather->recv(tensors, from, kTag)});
+    await_messages({rank() == from ? send_to(*groups_.gather, data, bytes, to, kTag)
+                                   : receive_from(*groups_.gather, data, bytes, from, kTag)});
   });
 }
 

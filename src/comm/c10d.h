@@ -1,17 +1,21 @@
 #pragma once
 // Ranks that are processes, over c10d process groups (Gloo): the way between hosts.
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "comm/exchange.h"
-#include "comm/roster.h"
-#include "comm/wait_watch.h"
+#include "launch/pipes.h"
 #include "sherd/communicator.h"
 
 namespace sherd::detail {
@@ -20,16 +24,40 @@ namespace sherd::detail {
 struct ProcessGroups {
   c10::intrusive_ptr<c10d::Backend> gather;
   c10::intrusive_ptr<c10d::Backend> reduce;
-  Roster roster;
-  std::function<std::string()> last_error = {};  ///< what carries the bytes said last; of devices
-  std::string carrier = "NCCL";                  ///< likewise: its name, for people
+  FailureNotes notes;
+  std::function<std::string()> last_error = {};  ///< of the library, for devices
+  std::string carrier = "NCCL";                  ///< name of the library, for devices
 };
 
-/// Gathers by all-gather into the arena's slot. Reduces by sending each rank its piece in the dtype
-/// that travels and summing what arrives here in fp32 and rank order: the backend's own
-/// reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments larger than a
-/// block's are exchanged in parts of at most that size, so that no more than two blocks' gradients
-/// are received at a time.
+/// Ends waits for messages of Gloo when no rank makes progress. A receive or send of Gloo waits
+/// until a fixed time, also while this process is suspended, and then closes its connections. So it
+/// waits without a limit here, and a thread aborts it when the patience is over.
+class WaitWatch {
+ public:
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  WaitWatch();
+  ~WaitWatch();
+  WaitWatch(const WaitWatch&) = delete;
+  WaitWatch& operator=(const WaitWatch&) = delete;
+
+  /// Waits for all works. Throws the error of a work, or Error(Hang).
+  void await(const std::vector<Work>& works, const Patience& patience);
+
+ private:
+  void watch();
+
+  std::mutex mutex_;                  // of the next two
+  std::optional<Patience> patience_;  // of the current wait
+  const std::vector<Work>* works_ = nullptr;
+  launch::Pipe stop_;  // closing its write end ends the thread
+  std::thread thread_;
+};
+
+/// Gathers by all-gather into the arena's slot. Reduces by sending each rank its shard in the dtype
+/// on the wire and summing the received shards in fp32 and rank order: the backend's own
+/// reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments larger than
+/// the largest block are exchanged in parts of that size, so that no more than two blocks'
+/// gradients are received at a time.
 class C10dCommunicator : public BufferedCommunicator {
  public:
   explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
@@ -43,7 +71,7 @@ class C10dCommunicator : public BufferedCommunicator {
   [[nodiscard]] bool gathers_in_place() const override { return false; }
   [[nodiscard]] bool takes_pieces() const override { return true; }
 
-  /// Each rank's bytes, by rank. Collective.
+  /// Returns each rank's bytes, by rank. Collective.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes);
   /// Copies `data` of `root` to all. Collective.
   void broadcast_bytes(void* data, int64_t bytes, int root);
@@ -52,20 +80,19 @@ class C10dCommunicator : public BufferedCommunicator {
 
  protected:
   using Work = c10::intrusive_ptr<c10d::Work>;
-  static constexpr int kTags =
-      1 << 30;  ///< tags come round again long after their messages have been received
+  static constexpr int kTags = 1 << 30;  ///< tags repeat long after their messages are received
   [[nodiscard]] const ProcessGroups& groups() const { return groups_; }
-  /// Whether an exchange has failed: no further one can succeed.
+  /// True if an exchange has failed: no further one can succeed.
   [[nodiscard]] bool has_failed() const { return has_failed_; }
   /// Waits for receives or sends.
   void await_messages(const std::vector<Work>& works) {
-    watch_.await(works, groups_.roster.patience());
+    watch_.await(works, groups_.notes.patience());
   }
-  /// exchange() with the roster of these groups.
+  /// exchange() with the notes of these groups.
   template <class Fn>
   auto attempt(const std::string& what, Fn&& fn) {
     try {
-      return exchange(groups_.roster, what, std::forward<Fn>(fn));
+      return exchange(groups_.notes, what, std::forward<Fn>(fn));
     } catch (const std::exception&) {
       has_failed_ = true;
       throw;
@@ -73,19 +100,20 @@ class C10dCommunicator : public BufferedCommunicator {
   }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] int rank_of_world(int member) const override {
-    return groups_.roster.group().rank_at(member);
+    return groups_.notes.group().rank_at(member);
   }
 
  private:
   struct Sent : Exchange {
+    int64_t shard_numel = 0;
+    int64_t part_numel = 0;  ///< elements of each shard that are exchanged at a time
+    int64_t element_bytes = 0;
+    int64_t done = 0;  ///< elements of the shard that are summed
     int first_tag = 0;
     std::vector<Identity> identities = {};  ///< by rank
     std::vector<Work> sends = {};
-    std::vector<Work> receives = {};  ///< of the part under way, and of the identities
-    int64_t done = 0;                 ///< elements of the piece that are summed
-    [[nodiscard]] int64_t element_bytes() const {
-      return static_cast<int64_t>(c10::elementSize(dtype));
-    }
+    std::vector<Work> receives = {};  ///< of the current part, and of the identities
+    [[nodiscard]] int64_t next_numel() const { return std::min(part_numel, shard_numel - done); }
   };
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
@@ -95,10 +123,11 @@ class C10dCommunicator : public BufferedCommunicator {
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
 
-  /// Waits for a collective: wait_patiently().
+  /// Waits for a collective until it ends, or no rank has made progress for the timeout. Throws
+  /// what the collective threw, or Error(Hang).
   void await(const Work& work);
-  [[nodiscard]] int64_t part_numel(const Sent& sent) const;
-  [[nodiscard]] int64_t next_part(const Sent& sent) const;
+  template <class Fn>
+  void for_each_peer(Fn&& fn) const;
   void exchange_identities(Sent& sent);
   void post_sends(Sent& sent);
   void post_receives(Sent& sent);

@@ -12,7 +12,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <unistd.h>
 
-#include "comm/nccl_errors.h"
+#include "comm/exchange.h"
 #include "sherd/backend.h"
 #include "sherd/error.h"
 
@@ -68,7 +68,7 @@ void connect_groups(const ProcessGroups& groups, c10::Device device) {
   }
 }
 
-void Connecting::together(std::function<void()> connect) {
+void Connecting::on_all_ranks(std::function<void()> connect) {
   const std::string counter = "connecting/" + std::to_string(times_++);
   std::packaged_task<void()> task(connect ? std::move(connect) : [] {});
   std::future<void> connected = task.get_future();

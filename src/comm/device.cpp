@@ -9,13 +9,17 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "comm/exchange.h"
-#include "comm/reduce_buffers.h"
 #include "storage/device_graph.h"
 #include "storage/movable_storage.h"
 #include "storage/streams.h"
 
 namespace sherd::detail {
+
+namespace {
+
+constexpr auto kHost = c10::DeviceType::CPU;
+
+}  // namespace
 
 DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device, ReduceScatter way)
     : groups_(std::move(groups)),
@@ -39,7 +43,7 @@ DeviceCommunicator::~DeviceCommunicator() {
   }
 }
 
-// A group that is destroyed otherwise aborts what it and its peers still exchange.
+// A group that is destroyed without shutdown aborts what it and its peers still exchange.
 void DeviceCommunicator::shut_down() const {
   check_groups();
   reduce_stream_.synchronize();
@@ -74,12 +78,12 @@ void DeviceCommunicator::end_capture() {
   compute_follows(reduce_stream_);
 }
 
-// What a capture that has ended was to do is not under way.
+// The work of a capture that has ended is not in flight.
 bool DeviceCommunicator::can_be_awaited(std::uint64_t capture) const {
   return capture == capture_of(on_);
 }
 
-// Once NCCL has failed, what is waited for never comes, or comes and is wrong.
+// After NCCL has failed, the compute stream never gets there, or with wrong values.
 void DeviceCommunicator::await_compute() const {
   const c10::Event reached = reached_by_current_stream(on_).value();
   while (!reached.query()) {
@@ -116,7 +120,7 @@ void* DeviceCommunicator::start_gather(Segment segment, void* slot, const Gather
   at::Tensor in = flat_tensor(mine, bytes, at::kByte, on_);
   order_gather(after);
   const c10::StreamGuard guard(gather_stream_);
-  gathers_[segment] = {exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+  gathers_[segment] = {exchange(groups_.notes, described(Collective::Operation::Gather, segment),
                                 [&] { return groups_.gather->_allgather_base(out, in); }),
                        capture_of(gather_stream_)};
   return slot;
@@ -125,18 +129,9 @@ void* DeviceCommunicator::start_gather(Segment segment, void* slot, const Gather
 void DeviceCommunicator::finish_gather(Segment segment) {
   const auto node = gathers_.extract(segment);
   if (can_be_awaited(node.mapped().capture)) {
-    exchange(groups_.roster, described(Collective::Operation::Gather, segment),
+    exchange(groups_.notes, described(Collective::Operation::Gather, segment),
              [&] { return node.mapped().work->wait(); });
   }
-}
-
-int64_t DeviceCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return device_receive_bytes(spec, dtype, world_size(), largest_block_numel(segments()), way_);
-}
-
-c10::ScalarType DeviceCommunicator::sent_dtype(const SegmentSpec& spec,
-                                               c10::ScalarType dtype) const {
-  return device_sent_dtype(spec, dtype, way_);
 }
 
 std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchange() {
@@ -147,14 +142,15 @@ void DeviceCommunicator::start_exchange(Exchange& filled) {
   auto& mine = static_cast<Summed&>(filled);
   const SegmentSpec& of = spec(mine.segment);
   const c10::ScalarType born = mine.dtype;
-  mine.dtype = sent_dtype(of, born);
-  const int64_t step = device_part_numel(of, born, largest_block_numel(segments()), way_);
+  const DeviceExchange planned = plan(of, born);
+  const int64_t step = planned.part_numel;
+  mine.dtype = planned.sent;
   follow_compute(reduce_stream_);
   const c10::StreamGuard guard(reduce_stream_);
   for (Part part; part.first < of.shard_numel; part.first += step) {
     part.numel = std::min(step, of.shard_numel - part.first);
     const std::vector<const void*> sources =
-        exchange(groups_.roster, described(Collective::Operation::Reduction, mine.segment), [&] {
+        exchange(groups_.notes, described(Collective::Operation::Reduction, mine.segment), [&] {
           return way_ == ReduceScatter::Native ? sum_of_parts(mine, born, part)
                                                : all_parts(mine, part);
         });
@@ -216,21 +212,20 @@ void DeviceCommunicator::finish_exchange(Exchange& exchange) {
 
 void DeviceCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
   const auto count = static_cast<int64_t>(mine.size());
-  const c10::Device host(c10::kCPU);
-  at::Tensor in = flat_tensor(const_cast<double*>(mine.data()), count, at::kDouble, host).to(on_);
+  at::Tensor in = flat_tensor(const_cast<double*>(mine.data()), count, at::kDouble, kHost).to(on_);
   at::Tensor out =
       at::empty({world_size() * count}, c10::TensorOptions().dtype(at::kDouble).device(on_));
-  exchange(groups_.roster, "all-reduce", [&] {
+  exchange(groups_.notes, "all-reduce", [&] {
     groups_.gather->_allgather_base(out, in)->wait();
     await_compute();
   });
-  flat_tensor(all.data(), world_size() * count, at::kDouble, host).copy_(out);
+  flat_tensor(all.data(), world_size() * count, at::kDouble, kHost).copy_(out);
 }
 
 at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
   at::Tensor all = at::empty({world_size(), mine.numel()}, mine.options());
   at::Tensor in = mine;
-  exchange(groups_.roster, "all-reduce", [&] {
+  exchange(groups_.notes, "all-reduce", [&] {
     groups_.gather->_allgather_base(all, in)->wait();
     check_groups();
   });
@@ -238,7 +233,7 @@ at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
 }
 
 void DeviceCommunicator::check_exchanges(const std::function<void()>& wait) const {
-  exchange(groups_.roster, "exchange between ranks", [&] {
+  exchange(groups_.notes, "exchange between ranks", [&] {
     wait();
     check_groups();
   });
@@ -252,6 +247,82 @@ void DeviceCommunicator::interrupt(const std::string& /*why*/) {
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the other has to end too
     }
   }
+}
+
+void StagedCommunicator::share_memory() {
+  const auto on_host = std::make_shared<MemoryLedger>();
+  for (const SegmentSpec& spec : segments()) {
+    const int64_t bytes = host_->gathers_in_place() ? 0 : segment_bytes(spec, world_size());
+    gathers_.push_back({Buffer(bytes, MemoryKind::Gathered, on_host)});
+  }
+  host_->attach(segments(), kHost, on_host);
+}
+
+void StagedCommunicator::show_published(Segment segment) {
+  const int64_t bytes = segment_bytes(spec(segment), 1);
+  flat_tensor(host_->travelling_shard(segment), bytes, at::kByte, kHost)
+      .copy_(flat_tensor(travelling_shard(segment), bytes, at::kByte, device()));
+  host_->publish(segment);
+}
+
+void* StagedCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
+  Staged& mine = gathers_[static_cast<size_t>(segment)];
+  mine.at_host = host_->gather(segment, mine.on_host.data(), {});
+  return mine.slot = slot;
+}
+
+void StagedCommunicator::finish_gather(Segment segment) {
+  host_->wait_gather(segment);
+  const Staged& mine = gathers_[static_cast<size_t>(segment)];
+  const int64_t bytes = segment_bytes(spec(segment), world_size());
+  flat_tensor(mine.slot, bytes, at::kByte, device())
+      .copy_(flat_tensor(mine.at_host, bytes, at::kByte, kHost));
+}
+
+std::unique_ptr<BufferedCommunicator::Exchange> StagedCommunicator::make_exchange() {
+  return std::make_unique<OnHost>();
+}
+
+void StagedCommunicator::start_exchange(Exchange& exchange) {
+  auto& mine = static_cast<OnHost&>(exchange);
+  const int64_t shard_numel = spec(mine.segment).shard_numel;
+  const int64_t numel = shard_numel * world_size();
+  const Reduction& target = mine.target;
+  const at::Tensor on_device = flat_tensor(exchange.gradients, numel, mine.dtype, device());
+  // Accumulates on the host, in the same order as everywhere.
+  mine.sum = at::empty({shard_numel}, target.dtype);
+  if (target.accumulate) {
+    mine.sum.copy_(flat_tensor(target.shard, shard_numel, target.dtype, device()));
+  }
+  Reduction on_host{.shard = mine.sum.mutable_data_ptr(),
+                    .accumulate = target.accumulate,
+                    .scale = target.scale,
+                    .dtype = target.dtype};
+  if (target.source == nullptr) {
+    void* buffer = host_->acquire_reduce_buffer(mine.segment, on_host);
+    flat_tensor(buffer, numel, mine.dtype, kHost).copy_(on_device);
+  } else {
+    mine.copied = on_device.cpu();
+    on_host.source = mine.copied.const_data_ptr<float>();
+  }
+  host_->reduce(mine.segment, on_host);
+  finish_exchange(mine);
+  mine.has_ended = true;
+}
+
+void StagedCommunicator::finish_exchange(Exchange& exchange) {
+  host_->finish_reductions();
+  const Reduction& target = exchange.target;
+  flat_tensor(target.shard, spec(exchange.segment).shard_numel, target.dtype, device())
+      .copy_(static_cast<OnHost&>(exchange).sum);
+}
+
+// The host's communicator reduces in rank order too: each rank's numbers have their own places.
+void StagedCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
+  std::fill(all.begin(), all.end(), 0.0);
+  std::copy(mine.begin(), mine.end(),
+            all.begin() + rank() * static_cast<std::ptrdiff_t>(mine.size()));
+  host_->all_reduce(all, ReduceOp::Sum);
 }
 
 }  // namespace sherd::detail

@@ -1,29 +1,35 @@
 #pragma once
-// Ranks that each have a device of their own, over a process group that moves device memory (NCCL).
+// Ranks that compute on devices: over a process group that moves device memory (NCCL), or by way of
+// the host.
 
 #include <atomic>
 #include <exception>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
+#include "comm/buffers.h"
 #include "comm/c10d.h"
 
 namespace sherd::detail {
 
-/// Gathers and reductions run on streams of high priority beside the compute stream, which is the
-/// current one of the calling thread. [Note: Streams and memory]
-/// - A gather begins when the shard it reads has been written and the slot it writes into is free:
-///   at the events that gather() was given, so that the first units of a step are gathered while
-///   others are still updated; without events, after all earlier work of the compute stream.
-///   wait_gather() makes the compute stream wait, never the host. A piece in the slot
-///   (SegmentSpec::piece_in_slot) is where NCCL's gathers in place want it.
-/// - A reduction is an all-to-all in the dtype that travels and a sum in rank order, both on the
-///   reduce stream; or, ReduceScatter::Native, the group's own reduce-scatter there. Its buffers
-///   are lent again only after the compute stream waits for its end. Segments larger than the
+/// Ranks that each have a device of their own. Gathers and reductions run on side streams of high
+/// priority; the compute stream is the current one of the calling thread. [Note: Streams and
+/// memory]
+/// - A gather begins when the shard it reads has been written and the slot it writes to is free: at
+///   the events that gather() receives, so that the first units of a step are gathered while others
+///   are still updated; without events, after all earlier work of the compute stream.
+///   wait_gather() makes the compute stream wait, never the host. A shard in the slot
+///   (SegmentSpec::piece_in_slot) lies where NCCL's gathers in place expect it.
+/// - A reduction is an all-to-all in the dtype on the wire and a sum in rank order, both on the
+///   reduce stream; or, with ReduceScatter::Native, the group's own reduce-scatter there. Its
+///   buffers are reused only after the compute stream waits for its end. Segments larger than the
 ///   largest block are exchanged and summed in parts of that size, one after the other, which
 ///   changes no bit: no more than two blocks' gradients are received at a time.
 /// All buffers are the communicator's own, so no `record_stream` is needed and no memory is held
@@ -32,9 +38,9 @@ class DeviceCommunicator final : public BufferedCommunicator {
  public:
   DeviceCommunicator(ProcessGroups groups, c10::Device device,
                      ReduceScatter way = ReduceScatter::RankOrder);
-  /// What computes on the compute stream from then on finds its memory unused. Shuts its groups
-  /// down, which all ranks do, when all has been exchanged; or aborts them, after cancel(), an
-  /// exchange that failed, and while an exception passes, when others may never come here.
+  /// Makes the compute stream wait for the last exchanges. Shuts the groups down (collective) after
+  /// a clean run. Aborts them after cancel(), after a failed exchange, or during unwinding, when
+  /// peers may never arrive.
   ~DeviceCommunicator() override;
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
@@ -49,7 +55,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
  private:
   struct Gathering {
     c10::intrusive_ptr<c10d::Work> work;
-    std::uint64_t capture;  ///< that it is part of; 0: it is done at once
+    std::uint64_t capture;  ///< the capture that it is part of; 0 for none
   };
   struct Summed : Exchange {
     explicit Summed(c10::DeviceType type) : summed(type) {}
@@ -63,21 +69,28 @@ class DeviceCommunicator final : public BufferedCommunicator {
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& exchange) override;
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
-                                      c10::ScalarType dtype) const override;
+                                      c10::ScalarType dtype) const override {
+    return plan(spec, dtype).receive_bytes;
+  }
   [[nodiscard]] c10::ScalarType sent_dtype(const SegmentSpec& spec,
-                                           c10::ScalarType dtype) const override;
+                                           c10::ScalarType dtype) const override {
+    return plan(spec, dtype).sent;
+  }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] at::Tensor gather_on_device(const at::Tensor& mine) override;
   void interrupt(const std::string& why) override;
   [[nodiscard]] int rank_of_world(int member) const override {
-    return groups_.roster.group().rank_at(member);
+    return groups_.notes.group().rank_at(member);
   }
   /// A range of each rank's shard.
   struct Part {
     int64_t first = 0;
     int64_t numel = 0;
   };
-  /// Exchanges a part on the current stream and returns, by rank, every rank's part, or their sum
+  [[nodiscard]] DeviceExchange plan(const SegmentSpec& spec, c10::ScalarType dtype) const {
+    return device_exchange(spec, dtype, segments(), world_size(), way_);
+  }
+  /// Exchanges a part on the current stream. Returns every rank's part, by rank, or their sum
   /// alone. `born`: dtype of the gradients in this rank's buffer.
   [[nodiscard]] std::vector<const void*> all_parts(const Summed& mine, Part part) const;
   [[nodiscard]] std::vector<const void*> sum_of_parts(const Summed& mine, c10::ScalarType born,
@@ -98,6 +111,51 @@ class DeviceCommunicator final : public BufferedCommunicator {
   std::map<Segment, Gathering> gathers_;
   std::atomic<bool> were_aborted_ = false;
   int exceptions_ = std::uncaught_exceptions();
+};
+
+/// Ranks that share a device, for tests, or whose devices cannot reach each other. Passes
+/// everything through a communicator of the host: copies shards and gradients to it, gathered
+/// segments and sums from it. Nothing overlaps.
+class StagedCommunicator final : public BufferedCommunicator {
+ public:
+  /// `why`: why the devices do not exchange directly.
+  explicit StagedCommunicator(std::unique_ptr<Communicator> host, std::string why = "")
+      : host_(std::move(host)), why_(std::move(why)) {}
+
+  [[nodiscard]] int rank() const override { return host_->rank(); }
+  [[nodiscard]] int world_size() const override { return host_->world_size(); }
+  [[nodiscard]] std::string transport() const override {
+    return host_->transport() + " by way of the host" + (why_.empty() ? "" : ": " + why_);
+  }
+  [[nodiscard]] bool gathers_in_place() const override { return false; }
+
+ private:
+  struct OnHost : Exchange {
+    at::Tensor sum;
+    at::Tensor copied;  ///< gradients; undefined if they lie in the host's buffer
+  };
+  void share_memory() override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  void finish_gather(Segment segment) override;
+  void finish_reading(Segment segment) override { host_->release(segment); }
+  void await_readers(Segment segment) override { host_->begin_update(segment); }
+  void show_published(Segment segment) override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  void start_exchange(Exchange& exchange) override;
+  void finish_exchange(Exchange& exchange) override;
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  void forget_exchanges() override { host_->abandon(); }
+  void interrupt(const std::string& why) override { host_->cancel(why); }
+
+  std::unique_ptr<Communicator> host_;
+  std::string why_;
+  /// A gather of a segment.
+  struct Staged {
+    Buffer on_host = {};      ///< empty if the host's communicator gathers in place
+    void* at_host = nullptr;  ///< address there
+    void* slot = nullptr;     ///< on the device
+  };
+  std::vector<Staged> gathers_;
 };
 
 }  // namespace sherd::detail

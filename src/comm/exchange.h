@@ -1,87 +1,120 @@
 #pragma once
-// What process groups throw, as an error with a name.
+// Exchanges between ranks that fail with an error: where each rank was, and why.
 
 #include <chrono>
+#include <csignal>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include <c10/util/Exception.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "comm/nccl_errors.h"
-#include "comm/roster.h"
-#include "comm/without_sigpipe.h"
+#include "comm/progress_board.h"
 #include "sherd/error.h"
+#include "sherd/world.h"
 
 namespace sherd::detail {
 
-/// How an exchange failed, by what the back end says of it. A connection that the network timed out
-/// is lost; an operation that timed out has waited for somebody.
-inline Failure failure_of(const std::string& why) {
-  const auto says = [&](const char* words) { return why.find(words) != std::string::npos; };
-  const bool timed_out = says("imed out") || says("timeout");
-  return timed_out && !says("Connection timed out") ? Failure::TimedOut : Failure::Lost;
-}
+/// Returns NCCL's own last words in what a process group threw, on one line and without source
+/// positions; empty if NCCL reported nothing.
+[[nodiscard]] std::string nccl_reason(const std::string& thrown);
+/// Returns a sentence: the network interfaces that NCCL was told to use.
+[[nodiscard]] std::string nccl_interfaces();
+/// A sentence: how to get more information from NCCL.
+inline constexpr const char* kNcclTellsMore = "NCCL_DEBUG=INFO has NCCL say what it tries.";
 
-/// How long a wait for Gloo lasts before it looks at the progress of the ranks.
-inline constexpr std::chrono::milliseconds kBetweenLooksAtProgress{100};
+/// Blocks SIGPIPE for its lifetime in this thread and those that it starts, so that a write to a
+/// closed socket is an error: Gloo writes without MSG_NOSIGNAL. The process's own handling is
+/// unchanged. Python programs ignore the signal.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe();
+  ~WithoutSigpipe();
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
 
-/// Waits for a collective of Gloo until it ends, or no rank has made progress for the timeout.
-/// Throws what the collective threw, or Error(Hang).
-inline void wait_patiently(const Roster& roster, c10d::Work& work) {
-  Patience patience = roster.patience();
-  for (;;) {
-    try {
-      work.wait(kBetweenLooksAtProgress);
-      return;
-    } catch (const std::exception&) {
-      if (work.isCompleted()) {
-        work.wait();  // it ended meanwhile, or this was its own failure
-        return;
-      }
-      if (patience.is_over()) {
-        throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
-      }
-    }
-  }
-}
+ private:
+  sigset_t before_ = {};      // the thread's mask
+  bool was_pending_ = false;  // before it was blocked
+};
 
-/// A failed exchange means that another rank is gone (PeerLost), or there and silent until the
-/// timeout (Hang); what it was for is added by the caller. While it lasts, the rank's board says
-/// that it waits.
-template <class Fn>
-auto exchange(const Roster& roster, const std::string& what, Fn&& fn) {
-  const auto failed = [&](const std::string& why, Failure failure) {
-    const std::string nccl = nccl_reason(why);
-    const Roster::Report report = roster.report(what, failure, nccl);
-    const bool hangs = report.failure == Failure::TimedOut;
-    if (!nccl.empty()) {
-      return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
-                   what + " failed on rank " + std::to_string(roster.rank()) +
-                       ". NCCL says: " + nccl + "." + report.text +
-                       " Another rank has ended or hangs, and its own message says why, or the "
-                       "network between them fails. " +
-                       nccl_interfaces() + " " + kNcclTellsMore);
-    }
-    return Error(hangs ? ExitCode::Hang : ExitCode::PeerLost,
-                 what + " failed: " + why + "." + report.text +
-                     (hangs ? " A rank is alive but did not arrive in time: it hangs, is stopped, "
-                              "or is out of step. If it is only slow, raise the timeout."
-                            : " Another rank has ended, is unreachable, or is out of step; its own "
-                              "message says why."));
+/// How an exchange fails.
+enum class Failure {
+  Lost,      ///< a connection broke, or a message was malformed: a rank is gone or out of step
+  TimedOut,  ///< all ranks are connected, and one is silent
+};
+
+/// What the ranks of a world can see of each other.
+struct RankBoards {
+  std::shared_ptr<CurrentWait> waits;                 ///< what this rank waits for
+  std::shared_ptr<ProgressBoard> progress = nullptr;  ///< of all ranks; null if there is none
+  std::chrono::milliseconds timeout{0};               ///< of a wait without progress
+  /// Limits the time of each exchange with the store from now on.
+  std::function<void(std::chrono::milliseconds)> limit_store = [](std::chrono::milliseconds) {};
+};
+
+/// A failed exchange reports that a rank is missing, not which. So each rank whose exchange fails
+/// writes a note to the store that says where it was, and reads the notes of its group.
+class FailureNotes {
+ public:
+  /// `patience`: how long to wait for the notes of others, which may have begun to wait later.
+  FailureNotes(c10::intrusive_ptr<c10d::Store> store, RankGroup group, int rank,
+               std::chrono::milliseconds patience, RankBoards boards)
+      : store_(std::move(store)),
+        group_(group),
+        rank_(rank),
+        patience_(patience),
+        boards_(std::move(boards)) {}
+
+  /// The notes of a group, as sentences.
+  struct Report {
+    std::string missing = {};    ///< ranks without a note, no sentence
+    std::string store = {};      ///< if the store does not answer
+    std::string last_work = {};  ///< one per missing rank that had reported work
+    std::string elsewhere = {};  ///< one per rank that waited in something else
+    std::string causes = {};     ///< one per other rank that noted a cause
+    Failure failure;             ///< TimedOut if this rank or another timed out
+    [[nodiscard]] std::string text() const;
   };
+  /// Notes that this rank failed at `what`, and returns what is known of the others. `cause`: the
+  /// error of this rank, in one line, for the others to read.
+  [[nodiscard]] Report report(const std::string& what, Failure failure,
+                              const std::string& cause = "") const;
+  /// Notes that this rank lost another at `what`, for the others to read. Does not wait.
+  void note(const std::string& what) const;
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const RankGroup& group() const { return group_; }
+  [[nodiscard]] CurrentWait& board() const { return *boards_.waits; }
+  /// Returns a wait that begins now.
+  [[nodiscard]] Patience patience() const { return {boards_.progress.get(), boards_.timeout}; }
+
+ private:
+  void wait_for_notes(Failure failure) const;
+  [[nodiscard]] std::vector<int> without_note() const;
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  RankGroup group_;
+  int rank_;
+  std::chrono::milliseconds patience_;
+  RankBoards boards_;
+};
+
+/// Called in a handler: returns the error of a failed exchange.
+[[nodiscard]] Error failed_exchange(const FailureNotes& notes, const std::string& what);
+
+/// Runs `fn`. A failed exchange means that another rank is gone (PeerLost), or silent until the
+/// timeout (Hang). `what` names the exchange, in the error and on this rank's board.
+template <class Fn>
+auto exchange(const FailureNotes& notes, const std::string& what, Fn&& fn) {
   const WithoutSigpipe errors_not_signals;
-  const WaitBoard::Entry waiting(roster.board(), what);
+  const CurrentWait::Entry waiting(notes.board(), what);
   try {
     return fn();
-  } catch (const Error& error) {
-    const std::string why = error.what();
-    throw failed(why, error.code() == ExitCode::Hang ? Failure::TimedOut : failure_of(why));
-  } catch (const c10::Error& error) {
-    const std::string why = error.what_without_backtrace();
-    throw failed(why, failure_of(why));
-  } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
-    throw failed(error.what(), failure_of(error.what()));
+  } catch (const std::exception&) {
+    throw failed_exchange(notes, what);
   }
 }
 

@@ -3,43 +3,23 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/communicator_memory.h"
-#include "comm/reduce_buffers.h"
 #include "sherd/error.h"
 #include "storage/movable_storage.h"
 
 namespace sherd::detail {
 
-namespace {
-
-constexpr int64_t kSegmentAlignmentBytes = 4096;  // a page
-
-}  // namespace
-
-HostLayout::HostLayout(const std::vector<SegmentSpec>& segments, int world_size, int host_size)
-    : host_size_(host_size) {
-  int64_t end = line(static_cast<int>(segments.size()), 0);
-  for (const SegmentSpec& spec : segments) {
-    const int64_t begin =
-        (end + kSegmentAlignmentBytes - 1) / kSegmentAlignmentBytes * kSegmentAlignmentBytes;
-    pieces_.push_back(begin);
-    end = begin + segment_bytes(spec, world_size);
-  }
-  bytes_ = std::max(end, kSegmentAlignmentBytes);
-}
-
 HostsCommunicator::~HostsCommunicator() {
   if (has_failed()) {
-    return;  // a rank that is cut off would be waited for once more
+    return;  // else it would wait once more for a rank that is cut off
   }
-  for (Segment segment = 0; segment < static_cast<Segment>(accounts_.size()); ++segment) {
+  for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
     try {
-      // Of a gather that failed here the counterparts may wait in the same way.
-      if (!is_cancelled_.load(std::memory_order_acquire) && !account(segment).is_under_way) {
+      // After a gather that failed here, the counterparts may wait in the same way.
+      if (!is_cancelled_.load(std::memory_order_acquire) && !gathers(segment).is_in_flight) {
         finish_sends(segment);
       }
     } catch (const Error&) {
-      return;  // nobody is left to receive it
+      return;  // the receivers are gone
     }
   }
 }
@@ -49,68 +29,23 @@ std::string HostsCommunicator::transport() const {
 }
 
 std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
-  accounts_.resize(segments().size());
-  layout_ = HostLayout(segments(), world_size(), group_->size());
-  agree_on_fault(fault_of([&] {
-    if (group_->rank() == 0) {
-      data_.set_size(layout_.bytes());
-    }
-  }));
-  agree_on_fault(fault_of([&] {
-    data_.map(layout_.bytes());
-    for (Segment segment = 0; segment < static_cast<Segment>(segments().size()); ++segment) {
-      data_.populate(piece(segment, rank()), segment_bytes(spec(segment), 1));
-    }
-  }));
-  auto memory = std::make_shared<CommunicatorMemory>();
-  for (Segment segment = 0; segment < static_cast<Segment>(segments().size()); ++segment) {
-    pieces_.emplace_back(segment_bytes(spec(segment), 1), spec(segment).shard_kind, ledger());
-    memory->travelling.push_back(piece(segment, rank()));
-  }
-  memory->reduce = std::make_unique<ReduceBuffers>(segments(), world_size(),
-                                                   MemoryKind::ReduceBuffer, ledger(), device());
+  segment_gathers_.resize(segments().size());
+  // Among the ranks of all hosts: a host alone would leave the others waiting.
+  auto memory = host_.allocate(segments(), groups().notes.group(), rank(), ledger(),
+                               [this](auto mine, auto all) { gather_numbers(mine, all); });
+  memory->reduce = ReduceBuffers(segments(), world_size(), ledger(), device());
   return memory;
 }
 
-// Among the ranks of all hosts: a host alone would leave the others waiting.
-void HostsCommunicator::agree_on_fault(const std::string& fault) {
-  const double mine = fault.empty() ? 0 : 1;
-  std::vector<double> faulty(static_cast<size_t>(world_size()));
-  gather_numbers({&mine, 1}, faulty);
-  const auto found = std::find(faulty.begin(), faulty.end(), 1.0);
-  if (found != faulty.end()) {
-    refuse_shared_memory(fault, rank_of_world(static_cast<int>(found - faulty.begin())));
-  }
+at::Tensor HostsCommunicator::shard(Segment segment, int member) const {
+  return flat_tensor(host_.shard(segment, member), segment_bytes(spec(segment), 1), at::kByte,
+                     device());
 }
 
-char* HostsCommunicator::piece(Segment segment, int member) const {
-  return data_.data() + layout_.pieces(segment) + segment_bytes(spec(segment), 1) * member;
-}
-
-at::Tensor HostsCommunicator::bytes_of(Segment segment, int member) const {
-  return flat_tensor(piece(segment, member), segment_bytes(spec(segment), 1), at::kByte, device());
-}
-
-GatherLine& HostsCommunicator::line(Segment segment, int host_member) const {
-  return *reinterpret_cast<GatherLine*>(data_.data() + layout_.line(segment, host_member));
-}
-
-SharedGroup::CounterOf HostsCommunicator::counters(Segment segment,
-                                                   SharedCounter GatherLine::*counter) const {
-  return [this, segment, counter](int host_member) -> SharedCounter& {
-    return line(segment, host_member).*counter;
-  };
-}
-
-void HostsCommunicator::wait_for_host(Segment segment, SharedCounter GatherLine::*counter,
-                                      uint32_t value, const char* what) const {
-  group_->wait_for_all(counters(segment, counter), value, {what, &spec(segment).name});
-}
-
-// The ranks at this rank's place on the other hosts.
+// Calls `fn` for the ranks at this rank's place on the other hosts.
 template <class Fn>
 void HostsCommunicator::for_each_counterpart(Fn&& fn) const {
-  for (int member = group_->rank(); member < world_size(); member += group_->size()) {
+  for (int member = host_.group().rank(); member < world_size(); member += host_.group().size()) {
     if (member != rank()) {
       fn(member);
     }
@@ -118,23 +53,23 @@ void HostsCommunicator::for_each_counterpart(Fn&& fn) const {
 }
 
 void HostsCommunicator::post_sends(Segment segment) {
-  Account& mine = account(segment);
+  Gathers& mine = gathers(segment);
   attempt(described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
-      std::vector<at::Tensor> tensors{bytes_of(segment, rank())};
+      std::vector<at::Tensor> tensors{shard(segment, rank())};
       mine.sends.push_back(groups().gather->send(tensors, member, mine.tag));
     });
   });
 }
 
 void HostsCommunicator::post_receives(Segment segment) {
-  Account& mine = account(segment);
+  Gathers& mine = gathers(segment);
   for_each_counterpart([&](int member) {
-    data_.take_pages(piece(segment, member), segment_bytes(spec(segment), 1));
+    host_.data().take_pages(host_.shard(segment, member), segment_bytes(spec(segment), 1));
   });
   attempt(described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
-      std::vector<at::Tensor> tensors{bytes_of(segment, member)};
+      std::vector<at::Tensor> tensors{shard(segment, member)};
       mine.receives.push_back(groups().gather->recv(tensors, member, mine.tag));
     });
   });
@@ -142,7 +77,7 @@ void HostsCommunicator::post_receives(Segment segment) {
 }
 
 void HostsCommunicator::finish_sends(Segment segment) {
-  Account& mine = account(segment);
+  Gathers& mine = gathers(segment);
   if (!mine.sends.empty()) {
     attempt(described(Collective::Operation::Gather, segment),
             [&] { await_messages(std::exchange(mine.sends, {})); });
@@ -151,8 +86,8 @@ void HostsCommunicator::finish_sends(Segment segment) {
 
 void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/,
                                       const GatherEvents& /*after*/) {
-  Account& mine = account(segment);
-  if (mine.is_under_way) {
+  Gathers& mine = gathers(segment);
+  if (mine.is_in_flight) {
     give_up(segment);
   }
   finish_sends(segment);
@@ -160,70 +95,73 @@ void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/,
   give_back_pages();
   mine.tag = next_gather_tag_;
   next_gather_tag_ = (next_gather_tag_ + 1) % kTags;
-  mine.is_under_way = true;
+  mine.is_in_flight = true;
   mine.has_posted_receives = false;
   awaited_.push_back(segment);
-  mine.received.emplace(segment_bytes(spec(segment), hosts() - 1), MemoryKind::Gathered, ledger());
+  mine.received.reset();
+  mine.received = enter(segment_bytes(spec(segment), hosts() - 1), MemoryKind::Gathered, ledger());
   post_sends(segment);
-  // Others of the host may still read what was gathered last; then nothing is received for now.
-  if (group_->all_reached(counters(segment, &GatherLine::released), mine.read)) {
+  // If others of the host still read the last gather, the receives are posted later.
+  if (host_.all_reached(segment, &SegmentLine::released, host_.versions(segment).read)) {
     post_receives(segment);
   }
-  return piece(segment, 0);
+  return host_.shard(segment, 0);
 }
 
-// In the order in which gathers were started, and waiting for nothing that another rank of the host
-// does later: it may be waiting for any of these, while this rank lets go of them in another order.
+// Receives in the order in which gathers were started. Waits for nothing that another rank of the
+// host does later: it may wait for any of these gathers, and this rank may release them in another
+// order.
 void HostsCommunicator::receive_until(Segment segment) {
   while (std::find(awaited_.begin(), awaited_.end(), segment) != awaited_.end()) {
     const Segment oldest = awaited_.front();
-    Account& mine = account(oldest);
+    Gathers& mine = gathers(oldest);
     if (!mine.has_posted_receives) {
-      wait_for_host(oldest, &GatherLine::released, mine.read, "all-gather");
+      host_.wait_for_all(oldest, &SegmentLine::released, host_.versions(oldest).read, "all-gather");
       post_receives(oldest);
     }
     attempt(described(Collective::Operation::Gather, oldest),
             [&] { await_messages(std::exchange(mine.receives, {})); });
-    line(oldest, group_->rank()).arrived.raise_to(++mine.arrived);
+    host_.line(oldest).arrived.raise_to(++mine.arrived);
     awaited_.pop_front();
   }
 }
 
 void HostsCommunicator::finish_gather(Segment segment) {
-  Account& mine = account(segment);
+  Gathers& mine = gathers(segment);
   receive_until(segment);
-  wait_for_host(segment, &GatherLine::published, mine.published, "all-gather");
-  wait_for_host(segment, &GatherLine::arrived, mine.arrived, "all-gather");
-  ++mine.read;
-  mine.is_under_way = false;
+  host_.await_published(segment);
+  host_.wait_for_all(segment, &SegmentLine::arrived, mine.arrived, "all-gather");
+  ++host_.versions(segment).read;
+  mine.is_in_flight = false;
 }
 
-// Others of the host count on what this rank receives. It reads nothing, and so waits for no other.
+// Others of the host need the shards that this rank receives. It reads nothing itself, and so waits
+// for no other rank of the host.
 void HostsCommunicator::give_up(Segment segment) {
   receive_until(segment);
-  ++account(segment).read;
-  account(segment).is_under_way = false;
+  ++host_.versions(segment).read;
+  gathers(segment).is_in_flight = false;
   finish_reading(segment);
 }
 
 void HostsCommunicator::finish_reading(Segment segment) {
-  Account& mine = account(segment);
-  line(segment, group_->rank()).released.raise_to(++mine.released);
+  Gathers& mine = gathers(segment);
+  host_.release(segment);
   mine.received.reset();
   mine.keeps_pages = true;
   give_back_pages();
 }
 
-// Each rank those that it received itself: they are written to by no other, and by itself not
-// before its next gather.
+// Each rank returns the pages that it received itself: no other rank writes to them, and this rank
+// not before its next gather.
 void HostsCommunicator::give_back_pages() {
-  for (Segment segment = 0; segment < static_cast<Segment>(accounts_.size()); ++segment) {
-    Account& mine = account(segment);
+  for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
+    Gathers& mine = gathers(segment);
     if (mine.keeps_pages &&
-        group_->all_reached(counters(segment, &GatherLine::released), mine.released)) {
+        host_.all_reached(segment, &SegmentLine::released, host_.versions(segment).released)) {
       mine.keeps_pages = false;
       for_each_counterpart([&](int member) {
-        data_.give_back_pages(piece(segment, member), segment_bytes(spec(segment), 1));
+        host_.data().give_back_pages(host_.shard(segment, member), segment_bytes(spec(segment), 1));
       });
     }
   }
@@ -231,16 +169,12 @@ void HostsCommunicator::give_back_pages() {
 
 void HostsCommunicator::await_readers(Segment segment) {
   finish_sends(segment);
-  wait_for_host(segment, &GatherLine::released, account(segment).read, "optimizer step");
-}
-
-void HostsCommunicator::show_published(Segment segment) {
-  line(segment, group_->rank()).published.raise_to(++account(segment).published);
+  host_.await_readers(segment);
 }
 
 void HostsCommunicator::forget_exchanges() {
-  for (Segment segment = 0; segment < static_cast<Segment>(accounts_.size()); ++segment) {
-    if (account(segment).is_under_way && !is_cancelled_.load(std::memory_order_acquire)) {
+  for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
+    if (gathers(segment).is_in_flight && !is_cancelled_.load(std::memory_order_acquire)) {
       give_up(segment);
     }
   }
@@ -248,7 +182,7 @@ void HostsCommunicator::forget_exchanges() {
 
 void HostsCommunicator::interrupt(const std::string& why) {
   is_cancelled_.store(true, std::memory_order_release);
-  group_->cancel(why);
+  host_.group().cancel(why);
 }
 
 }  // namespace sherd::detail

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/communicator_memory.h"
+#include "comm/buffers.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -109,16 +109,19 @@ void InProcessCommunicator::change(Segment segment,
 }
 
 void InProcessCommunicator::wait_segment(Collective::Operation operation, Segment segment,
-                                         int64_t SegmentView::*counter, int64_t value) {
+                                         int64_t SegmentView::*counter,
+                                         std::optional<int64_t> value) {
+  const auto index = static_cast<size_t>(segment);
+  // This rank alone writes its own counters, so it reads them without the lock.
+  const int64_t awaited =
+      value.value_or(hub_->ranks()[static_cast<size_t>(rank_)].segments[index].*counter);
   hub_->wait_for_all(rank_, described(operation, segment), [&](const InProcessHub::RankView& rank) {
-    return rank.segments[static_cast<size_t>(segment)].*counter >= value;
+    return rank.segments[index].*counter >= awaited;
   });
 }
 
 void InProcessCommunicator::await_readers(Segment segment) {
-  int64_t mine = 0;
-  change(segment, [&](auto& view) { mine = view.gathered; });
-  wait_segment(Collective::Operation::Update, segment, &SegmentView::gathered, mine);
+  wait_segment(Collective::Operation::Update, segment, &SegmentView::gathered);
 }
 
 void InProcessCommunicator::show_published(Segment segment) {
@@ -134,32 +137,22 @@ void* InProcessCommunicator::start_gather(Segment segment, void* slot,
 }
 
 void InProcessCommunicator::finish_gather(Segment segment) {
+  constexpr auto kGather = Collective::Operation::Gather;
   const auto index = static_cast<size_t>(segment);
-  int64_t version = 0;
-  change(segment, [&](auto& view) { version = view.published; });
-  wait_segment(Collective::Operation::Gather, segment, &SegmentView::published, version);
-  if (spec(segment).piece != nullptr) {
-    int64_t readable = 0;
-    change(segment, [&](auto& view) { readable = view.readable; });
-    wait_segment(Collective::Operation::Gather, segment, &SegmentView::readable, readable);
-  }
-  std::vector<const void*> pieces;
-  {
-    const std::lock_guard lock(hub_->mutex());
-    for (const auto& rank : hub_->ranks()) {
-      pieces.push_back(rank.segments[index].travelling);
-    }
+  const bool engine_owns_shards = spec(segment).piece != nullptr;
+  wait_segment(kGather, segment, &SegmentView::published);
+  if (engine_owns_shards) {
+    wait_segment(kGather, segment, &SegmentView::readable);
   }
   const auto bytes = static_cast<size_t>(segment_bytes(spec(segment), 1));
   auto* out = static_cast<char*>(slots_[index]);
-  for (const void* piece : pieces) {
-    std::memcpy(out, piece, bytes);
+  for (const auto& rank : hub_->ranks()) {
+    std::memcpy(out, rank.segments[index].travelling, bytes);
     out += bytes;
   }
-  int64_t gathered = 0;
-  change(segment, [&](auto& view) { gathered = ++view.gathered; });
-  if (spec(segment).piece != nullptr) {  // which may go from here on: the others have read it
-    wait_segment(Collective::Operation::Gather, segment, &SegmentView::gathered, gathered);
+  change(segment, [](auto& view) { ++view.gathered; });
+  if (engine_owns_shards) {  // the engine may write its shard as soon as the others have read it
+    wait_segment(kGather, segment, &SegmentView::gathered);
   }
 }
 
@@ -176,24 +169,19 @@ void InProcessCommunicator::start_exchange(Exchange& exchange) {
 }
 
 void InProcessCommunicator::sum(const Posted& posted) {
-  std::vector<InProcessHub::PostedGradients> by_rank;
-  {
-    const std::lock_guard lock(hub_->mutex());
-    for (const auto& rank : hub_->ranks()) {
-      by_rank.push_back(rank.segments[static_cast<size_t>(posted.segment)]
-                            .posted_gradients[static_cast<size_t>(posted.number % 2)]);
-    }
-  }
   const SegmentSpec& segment = spec(posted.segment);
-  const int64_t offset = reduced_bytes(segment, posted.target) * rank_;
+  const int64_t offset =
+      segment.shard_numel * static_cast<int64_t>(c10::elementSize(posted.dtype)) * rank_;
   std::vector<Identity> identities;
-  std::vector<const void*> pieces;
-  for (const auto& of_rank : by_rank) {
+  std::vector<const void*> shards;
+  for (const auto& rank : hub_->ranks()) {  // a rank rewrites them when all have summed
+    const auto& of_rank = rank.segments[static_cast<size_t>(posted.segment)]
+                              .posted_gradients[static_cast<size_t>(posted.number % 2)];
     identities.push_back(of_rank.identity);
-    pieces.push_back(static_cast<const char*>(of_rank.gradients) + offset);
+    shards.push_back(static_cast<const char*>(of_rank.gradients) + offset);
   }
   check_identities(posted, identities);
-  add_piece(posted, pieces, 0, segment.shard_numel);
+  add_piece(posted, shards, 0, segment.shard_numel);
 }
 
 void InProcessCommunicator::finish_exchange(Exchange& exchange) {
@@ -213,15 +201,14 @@ void InProcessCommunicator::gather_numbers(std::span<const double> mine, std::sp
     round = ++view.rounds;
   });
   hub_->wait_for_all(rank_, "all-reduce", [&](const auto& rank) { return rank.rounds >= round; });
-  {
-    const std::lock_guard lock(hub_->mutex());
+  hub_->update([&](auto& ranks) {
     auto* out = all.data();
-    for (const auto& rank : hub_->ranks()) {  // ranks out of step may have come with other numbers
+    for (const auto& rank : ranks) {  // ranks out of step may have another number of values
       std::copy_n(rank.values.begin(), std::min(rank.values.size(), mine.size()), out);
       out += mine.size();
     }
-  }
-  hub_->update([&](auto& ranks) { ++ranks[static_cast<size_t>(rank_)].rounds_left; });
+    ++ranks[static_cast<size_t>(rank_)].rounds_left;
+  });
   hub_->wait_for_all(rank_, "all-reduce",
                      [&](const auto& rank) { return rank.rounds_left >= round; });
 }

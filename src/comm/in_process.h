@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "comm/progress_board.h"
@@ -16,7 +18,7 @@
 
 namespace sherd::detail {
 
-/// What the ranks of one communicator see of each other. Counters only grow; a rank waits until all
+/// The state that the ranks of one communicator share. Counters only grow; a rank waits until all
 /// have reached its own.
 class InProcessHub {
  public:
@@ -32,29 +34,28 @@ class InProcessHub {
     const void* travelling = nullptr;
     std::array<PostedGradients, 2> posted_gradients = {};  ///< in turns
     int64_t published = 0;
-    int64_t readable = 0;  ///< gathers for which a piece that may go has come
+    int64_t readable = 0;  ///< gathers for which the engine has provided its shard
     int64_t gathered = 0;
     int64_t posted = 0;
     int64_t summed = 0;
   };
   struct RankView {
     std::vector<SegmentView> segments;
-    std::vector<double> values;  ///< of the all-reduce under way
+    std::vector<double> values;  ///< of the current all-reduce
     int64_t rounds = 0;          ///< all-reduces and barriers entered
     int64_t rounds_left = 0;
     bool departed = false;
-    std::string cancelled;         ///< why this rank's part has ended
-    std::shared_ptr<void> memory;  ///< what the segments point at: there until all have departed
+    std::string cancelled;         ///< the reason given to cancel()
+    std::shared_ptr<void> memory;  ///< of the segments: kept until all have departed
   };
 
   void update(const std::function<void(std::vector<RankView>&)>& change);
-  /// Waits on behalf of `member` until `reached(rank view)` holds for every rank; throws Error
-  /// naming those for which it does not: PeerLost when one has left, Hang when the wait is over
+  /// Waits on behalf of `member` until `reached` holds for every rank. Throws Error, naming the
+  /// ranks for which it does not: PeerLost when one has left, Hang when the wait is over
   /// (Patience).
   void wait_for_all(int member, const std::string& what,
                     const std::function<bool(const RankView&)>& reached);
   [[nodiscard]] const std::vector<RankView>& ranks() const { return ranks_; }
-  [[nodiscard]] std::mutex& mutex() { return mutex_; }
   [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] const RankGroup& group() const { return group_; }
 
@@ -67,7 +68,7 @@ class InProcessHub {
   std::shared_ptr<ProgressBoard> board_;
 };
 
-/// One rank's end of a hub. A gather copies the pieces of all ranks; a reduction reads the other
+/// One rank's end of a hub. A gather copies the shards of all ranks; a reduction reads the other
 /// ranks' buffers.
 class InProcessCommunicator final : public BufferedCommunicator {
  public:
@@ -101,8 +102,9 @@ class InProcessCommunicator final : public BufferedCommunicator {
   }
 
   void sum(const Posted& posted);
+  /// Waits until the counter has reached `value` on all ranks; by default this rank's own.
   void wait_segment(Collective::Operation operation, Segment segment, int64_t SegmentView::*counter,
-                    int64_t value);
+                    std::optional<int64_t> value = std::nullopt);
   void change(Segment segment, const std::function<void(SegmentView&)>& change);
 
   std::shared_ptr<InProcessHub> hub_;

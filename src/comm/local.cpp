@@ -29,7 +29,42 @@ void LocalCommunicator::start_exchange(Exchange& exchange) {
 }
 
 void LocalCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  std::copy(mine.begin(), mine.end(), all.begin());
+  for (size_t begin = 0; begin < all.size(); begin += mine.size()) {
+    std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+}
+
+void* FakeCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& after) {
+  if (like_ == Like::Hosts) {
+    const int64_t bytes = segment_bytes(spec(segment), hosts_ - 1);
+    received_.erase(segment);
+    received_.emplace(segment, enter(bytes, MemoryKind::Gathered, ledger()));
+  }
+  return LocalCommunicator::start_gather(segment, slot, after);
+}
+
+// LocalCommunicator's sums are complete at once.
+void FakeCommunicator::start_exchange(Exchange& exchange) {
+  exchange.has_ended = like_ == Like::Alone;
+}
+
+int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
+  switch (like_) {
+    case Like::Alone:
+    case Like::SharedMemory:
+      return 0;
+    case Like::Hosts:
+    case Like::ProcessGroups:
+      return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
+    case Like::Nccl:
+      return device_exchange(spec, dtype, segments(), world_size(), way_).receive_bytes;
+  }
+  return 0;
+}
+
+c10::ScalarType FakeCommunicator::sent_dtype(const SegmentSpec& spec, c10::ScalarType dtype) const {
+  return like_ == Like::Nccl ? device_exchange(spec, dtype, segments(), world_size(), way_).sent
+                             : dtype;
 }
 
 }  // namespace sherd::detail

@@ -1,28 +1,87 @@
 #pragma once
-// A world of one: gathering, publishing and reducing move nothing.
+// Ranks that exchange nothing: a world of one, and a fake rank of many.
 
+#include <map>
+#include <memory>
+#include <string>
+
+#include "comm/buffers.h"
 #include "sherd/communicator.h"
+#include "sherd/world.h"
 
 namespace sherd::detail {
 
-/// The travelling shard is the whole segment and is where it is gathered. fp32 gradients are born
-/// in the gradient shard itself where nothing is to be added to; else they pass through one buffer.
-class LocalCommunicator final : public BufferedCommunicator {
+/// A world of one. The shard in param_dtype is the whole segment and is its own gathered segment.
+/// Operators write fp32 gradients to the gradient shard itself if nothing is accumulated; otherwise
+/// gradients pass through one buffer.
+class LocalCommunicator : public BufferedCommunicator {
  public:
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int world_size() const override { return 1; }
   [[nodiscard]] std::string transport() const override { return "nothing (one rank)"; }
   [[nodiscard]] bool gathers_in_place() const override { return true; }
 
- private:
+ protected:
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
+
+ private:
   void finish_gather(Segment /*segment*/) override {}
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& /*exchange*/) override {}
-  [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
   [[nodiscard]] bool takes_pieces() const override { return true; }
   [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
+  /// As if all ranks had the same numbers.
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+};
+
+/// One rank of many fake ones. Allocates what another communicator would, keeps its reductions in
+/// flight as long, notifies the observer of the same collectives, and moves nothing. For segments
+/// on the meta device.
+class FakeCommunicator final : public LocalCommunicator {
+ public:
+  enum class Like : std::uint8_t { Alone, SharedMemory, Hosts, ProcessGroups, Nccl };
+
+  /// `hosts`: number of hosts of the group's ranks.
+  FakeCommunicator(const RankGroup& group, int rank, Like like, int hosts = 1,
+                   ReduceScatter way = ReduceScatter::RankOrder)
+      : group_(group), rank_(group.index_of(rank)), like_(like), hosts_(hosts), way_(way) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int world_size() const override { return group_.size; }
+  [[nodiscard]] std::string transport() const override { return "nothing (fake ranks)"; }
+  [[nodiscard]] bool gathers_in_place() const override {
+    return like_ == Like::Alone || like_ == Like::SharedMemory || like_ == Like::Hosts;
+  }
+
+ private:
+  [[nodiscard]] int gathered_pieces() const override {
+    return like_ == Like::Hosts ? hosts_ - 1 : LocalCommunicator::gathered_pieces();
+  }
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  void finish_reading(Segment segment) override { received_.erase(segment); }
+  void start_exchange(Exchange& exchange) override;
+  [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
+                                      c10::ScalarType dtype) const override;
+  [[nodiscard]] c10::ScalarType sent_dtype(const SegmentSpec& spec,
+                                           c10::ScalarType dtype) const override;
+  [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override {
+    return like_ == Like::Alone ? LocalCommunicator::place_of_sum(segment, target) : nullptr;
+  }
+  [[nodiscard]] bool takes_pieces() const override {
+    return like_ == Like::Alone || like_ == Like::ProcessGroups;
+  }
+  [[nodiscard]] bool takes_pieces_in_slots() const override {
+    return like_ == Like::Alone || like_ == Like::Nccl;
+  }
+  [[nodiscard]] int rank_of_world(int member) const override { return group_.rank_at(member); }
+
+  RankGroup group_;
+  int rank_;
+  Like like_;
+  int hosts_;
+  ReduceScatter way_;
+  std::map<Segment, LedgerEntry> received_;  ///< from other hosts
 };
 
 }  // namespace sherd::detail

@@ -1,16 +1,53 @@
 #pragma once
-// What the ranks of a world say of their work, and how long others wait for them because of it.
+// What a rank is waiting in, what ranks report of their work, and how long others wait for them
+// because of it.
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/running_time.h"
+#include "sherd/world.h"
 
 namespace sherd::detail {
+
+/// The collective that a rank is waiting in. Any thread may read it.
+class CurrentWait {
+ public:
+  /// Sets the collective to `what` for the scope; restores the outer one after it.
+  class Entry {
+   public:
+    Entry(CurrentWait& current, std::string what)
+        : current_(current),
+          outer_(current.exchange(Wait{std::move(what), std::chrono::steady_clock::now()})) {}
+    ~Entry() { current_.exchange(std::move(outer_)); }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    CurrentWait& current_;
+    std::optional<Wait> outer_;
+  };
+
+  [[nodiscard]] std::optional<Wait> read() const {
+    const std::lock_guard lock(mutex_);
+    return now_;
+  }
+
+ private:
+  std::optional<Wait> exchange(std::optional<Wait> next) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(now_, std::move(next));
+  }
+
+  mutable std::mutex mutex_;
+  std::optional<Wait> now_;
+};
 
 /// The latest report of a rank.
 struct WorkReport {
@@ -21,16 +58,17 @@ struct WorkReport {
   bool operator==(const WorkReport&) const = default;
 };
 
-/// Where the ranks of a world leave their reports. Thread-safe.
+/// The reports of all ranks of a world. Thread-safe.
 class ProgressBoard {
  public:
   ProgressBoard() = default;
   ProgressBoard(const ProgressBoard&) = delete;
   ProgressBoard& operator=(const ProgressBoard&) = delete;
   virtual ~ProgressBoard() = default;
-  /// Leaves a report of `rank` in the place of its last one. Waits for nobody and does not throw.
+  /// Replaces the report of `rank`. Does not block or throw.
   virtual void put(int rank, const WorkReport& report) = 0;
-  /// The latest report of each rank, by rank; empty if the board cannot be read. Does not throw.
+  /// Returns the latest report of each rank, by rank; empty if the board cannot be read. Does not
+  /// throw.
   [[nodiscard]] virtual std::vector<WorkReport> reports() = 0;
   /// True once the board could not be read: the rank that holds it is gone, or does not answer.
   [[nodiscard]] virtual bool is_lost() const { return false; }
@@ -41,7 +79,7 @@ class OwnReports {
  public:
   /// A rank reports at most once per `interval`, except if the limit changes.
   OwnReports(std::shared_ptr<ProgressBoard> board, int rank, std::chrono::milliseconds timeout);
-  /// This rank has made progress at `what`.
+  /// Reports progress of this rank at `what`.
   void put(const std::string& what, std::chrono::milliseconds limit);
 
  private:
@@ -61,10 +99,10 @@ class Patience {
  public:
   /// `board`: null if there are no reports; then the timeout alone counts.
   Patience(ProgressBoard* board, std::chrono::milliseconds timeout);
-  /// Call it several times per second. True when the wait is over.
+  /// Returns true when the wait is over. Call it several times per second.
   [[nodiscard]] bool is_over();
-  /// A sentence for each of `ranks` (of the world) that has reported: what it did last. Begins with
-  /// a space; empty if none of them has.
+  /// Returns a sentence for each of `ranks` (of the world) that has reported: what it did last.
+  /// Begins with a space; empty if none of them has.
   [[nodiscard]] std::string last_work_of(const std::vector<int>& ranks) const;
 
  private:
@@ -78,7 +116,7 @@ class Patience {
   std::vector<WorkReport> reports_;
 };
 
-/// The sentences of Patience::last_work_of().
+/// Returns the sentences of Patience::last_work_of().
 [[nodiscard]] std::string last_work_of(const std::vector<WorkReport>& reports,
                                        const std::vector<int>& ranks);
 

@@ -9,14 +9,12 @@
 #include "comm/c10d.h"
 #include "comm/connect_together.h"
 #include "comm/device.h"
+#include "comm/exchange.h"
 #include "comm/hosts.h"
 #include "comm/local.h"
+#include "comm/meeting.h"
 #include "comm/progress_board.h"
-#include "comm/shared_memory/communicator.h"
-#include "comm/shared_memory/meeting.h"
-#include "comm/staged.h"
-#include "comm/wait_board.h"
-#include "comm/without_sigpipe.h"
+#include "comm/shared_memory.h"
 #include "launch/rank_environment.h"
 #include "rendezvous/backends.h"
 #include "rendezvous/cuda_library.h"
@@ -152,7 +150,7 @@ class C10dWorld final : public Backend {
   std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {
     if (meeting_) {
       if (auto host = meeting_->share(group, roster(group))) {
-        if (host->group->size() < group.size) {
+        if (host->group().size() < group.size) {
           return std::make_unique<HostsCommunicator>(groups(group), std::move(*host));
         }
         ++communicators_;  // others of the world may be making one over process groups
@@ -169,7 +167,7 @@ class C10dWorld final : public Backend {
   std::unique_ptr<Communicator> on_device(const RankGroup& group) {
     if (group.size == 1) {
       ++communicators_;
-      connecting_.together(nullptr);
+      connecting_.on_all_ranks(nullptr);
       return std::make_unique<LocalCommunicator>();
     }
     if (const auto shared = shared_gpu(gpus_, group)) {
@@ -180,11 +178,11 @@ class C10dWorld final : public Backend {
                         ", and NCCL takes one rank a GPU.");
       }
       auto over_host = std::make_unique<C10dCommunicator>(groups(group));
-      connecting_.together(nullptr);
+      connecting_.on_all_ranks(nullptr);
       return std::make_unique<StagedCommunicator>(std::move(over_host), why);
     }
     auto made = std::make_shared<std::optional<ProcessGroups>>();
-    connecting_.together([made, make = nccl_groups(group), device = device_] {
+    connecting_.on_all_ranks([made, make = nccl_groups(group), device = device_] {
       connect_groups(made->emplace(make()), device);
     });
     return std::make_unique<DeviceCommunicator>(std::move(made->value()), device_, reduce_scatter_);
@@ -243,7 +241,7 @@ class C10dWorld final : public Backend {
     try {
       auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()),
                                                                ranks.size, options);
-      group->setTimeout(launch::kLongestTimeout);  // waits look at progress: wait_patiently()
+      group->setTimeout(launch::kLongestTimeout);  // waits look at progress: await()
       return group;
     } catch (const Error&) {
       throw;  // of the store
@@ -258,7 +256,7 @@ class C10dWorld final : public Backend {
   }
 
   // One for all communicators: a rank may be waiting in another one.
-  Roster roster(const RankGroup& ranks) {
+  FailureNotes roster(const RankGroup& ranks) {
     using std::chrono::milliseconds;
     const milliseconds patience =
         std::min(timeout_, std::clamp<milliseconds>(timeout_ / 4, kLeastPatience, kMostPatience));
@@ -298,7 +296,7 @@ class C10dWorld final : public Backend {
   c10::Device device_;
   ReduceScatter reduce_scatter_;
   std::vector<std::string> gpus_;  ///< by rank
-  std::shared_ptr<WaitBoard> board_ = std::make_shared<WaitBoard>();
+  std::shared_ptr<CurrentWait> board_ = std::make_shared<CurrentWait>();
   Rendezvous rendezvous_;
   std::shared_ptr<ProgressBoard> progress_;
   OwnReports reports_;

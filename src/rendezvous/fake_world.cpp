@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "comm/fake.h"
+#include "comm/local.h"
 #include "rendezvous/backends.h"
 #include "rendezvous/meta_kernels.h"
 #include "sherd/error.h"

@@ -12,7 +12,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "comm/shared_memory/rank_place.h"
+#include "comm/rank_place.h"
 #include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/round.h"

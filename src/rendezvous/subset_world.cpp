@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/shared_memory/rank_place.h"
+#include "comm/rank_place.h"
 #include "rendezvous/backends.h"
 #include "sherd/error.h"
 

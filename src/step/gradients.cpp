@@ -14,8 +14,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
-#include "comm/identity.h"
-#include "comm/reduce_buffers.h"
+#include "comm/buffers.h"
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
 #include "storage/own_work.h"
@@ -178,7 +177,7 @@ void Gradients::throw_out_of_step(const std::vector<double>& own) const {
   const std::string mine = c10::str(c10::ArrayRef<double>(own));
   const std::vector<std::string> all = world.all_gather(mine);
   const auto other = std::ranges::find_if(all, [&](const auto& theirs) { return theirs != mine; });
-  tell_out_of_step("all-reduce", world.rank(), static_cast<int>(other - all.begin()));
+  detail::throw_out_of_step("all-reduce", world.rank(), static_cast<int>(other - all.begin()));
 }
 
 void Gradients::agree_between_hosts() {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "comm/reduce_buffers.h"
+#include "comm/buffers.h"
 #include "unit/model.h"
 
 namespace sherd::detail {

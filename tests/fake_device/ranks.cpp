@@ -64,16 +64,17 @@ class RankOnDevice final : public Backend {
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     const std::string name = std::to_string(made_++) + "/" + std::to_string(group.first);
     if (group.size == 1) {
-      connecting_.together(nullptr);
+      connecting_.on_all_ranks(nullptr);
       return std::make_unique<detail::LocalCommunicator>();
     }
     const auto own = static_cast<std::size_t>(group.index_of(rank()));
     const detail::ProcessGroups groups{
         connections_->of(name + "/gather", group)[own],
         connections_->of(name + "/reduce", group)[own],
-        detail::Roster(connections_->store, group, rank(), std::chrono::seconds(1), {board_}),
+        detail::FailureNotes(connections_->store, group, rank(), std::chrono::seconds(1), {board_}),
         [device = device()] { return last_nccl_error(device.index()); }};
-    connecting_.together([groups, device = device()] { detail::connect_groups(groups, device); });
+    connecting_.on_all_ranks(
+        [groups, device = device()] { detail::connect_groups(groups, device); });
     return std::make_unique<detail::DeviceCommunicator>(groups, device(), way_);
   }
   [[nodiscard]] Communicator& control() override { return host_->control(); }
@@ -90,7 +91,7 @@ class RankOnDevice final : public Backend {
   std::shared_ptr<Connections> connections_;
   detail::Connecting connecting_;
   ReduceScatter way_;
-  std::shared_ptr<detail::WaitBoard> board_ = std::make_shared<detail::WaitBoard>();
+  std::shared_ptr<detail::CurrentWait> board_ = std::make_shared<detail::CurrentWait>();
   int made_ = 0;
 };
 

@@ -270,7 +270,7 @@ TEST(FakeDevice, RanksThatConnectSayThatTheFirstIsGone) {
     }
   };
   detail::Connecting connecting(c10::make_intrusive<Gone>(), {1, 2, "lo"}, std::chrono::seconds(9));
-  test::expect_error([&] { connecting.together(nullptr); }, ExitCode::PeerLost,
+  test::expect_error([&] { connecting.on_all_ranks(nullptr); }, ExitCode::PeerLost,
                      {"rank 0", "is gone for rank 1: Broken pipe"});
 }
 

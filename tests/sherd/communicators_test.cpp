@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/comm/nccl_errors.h"
-#include "src/comm/receive_pool.h"
+#include "src/comm/buffers.h"
+#include "src/comm/exchange.h"
 #include "src/rendezvous/gpu_sharing.h"
 #include "tests/support/decorated_world.h"
 #include "tests/support/expect_error.h"

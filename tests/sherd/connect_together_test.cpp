@@ -40,7 +40,7 @@ TEST(ConnectTogether, TellsTheReasonWhileAConnectionWaitsInTheStore) {
     detail::Connecting connecting(store, {rank, 2, "lo (127.0.0.1)"}, std::chrono::seconds(60));
     const auto start = Clock::now();
     expect_error(
-        [&] { connecting.together(connect); }, ExitCode::Unavailable,
+        [&] { connecting.on_all_ranks(connect); }, ExitCode::Unavailable,
         {"On rank 0 (host ", "that fails: no usable interface", "met over lo (127.0.0.1)"});
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(4)) << "rank " << rank;
   };

@@ -1,5 +1,3 @@
-#include "src/comm/without_sigpipe.h"
-
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -8,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "src/comm/exchange.h"
 
 namespace sherd::detail {
 namespace {

@@ -1,10 +1,9 @@
 // An exchange that passes everything through the host computes the bits of the host's own: what
 // several ranks on one GPU run through.
 
-#include "src/comm/staged.h"
-
 #include <gtest/gtest.h>
 
+#include "src/comm/device.h"
 #include "tests/support/decorated_world.h"
 #include "tests/support/parity.h"
 

@@ -6,13 +6,13 @@
 
 namespace sherd::detail {
 
-/// A process among those of its host. Told to the other ranks as a text.
+/// A process of a host. Sent to the other ranks as a text.
 struct RankPlace {
-  /// Equal where processes can share memory and see each other: the same boot of the same host, the
-  /// same namespaces of processes and of networks, the same user. Empty where that is not known.
+  /// Equal if processes can share memory and see each other: the same boot of the same host, the
+  /// same namespaces of processes and of networks, the same user. Empty if unknown.
   std::string host;
   int64_t process = 0;  ///< its number there
-  uint64_t start = 0;   ///< when it began: numbers come round again
+  uint64_t start = 0;   ///< when it began: process numbers repeat
 
   [[nodiscard]] static RankPlace of_this_process();
   [[nodiscard]] std::string to_text() const;
@@ -21,7 +21,7 @@ struct RankPlace {
   [[nodiscard]] bool shares_host_with(const RankPlace& other) const {
     return !host.empty() && host == other.host;
   }
-  /// Whether that process is still there; one that has ended and was not waited for is not.
+  /// Returns true if the process still runs; a zombie does not.
   [[nodiscard]] bool is_alive() const;
 };
 

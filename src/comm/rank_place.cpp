@@ -1,9 +1,10 @@
-#include "comm/shared_memory/rank_place.h"
+#include "comm/rank_place.h"
 
-#include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <system_error>
 
 #include <unistd.h>
 
@@ -18,10 +19,10 @@ std::string first_word_of(const std::string& path) {
   return word;
 }
 
+// Empty if the link cannot be read.
 std::string target_of(const char* link) {
-  std::array<char, 64> target{};
-  const ssize_t length = readlink(link, target.data(), target.size());
-  return length > 0 ? std::string(target.data(), static_cast<size_t>(length)) : "";
+  std::error_code ignored;
+  return std::filesystem::read_symlink(link, ignored).string();
 }
 
 struct ProcessStatus {

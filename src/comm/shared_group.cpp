@@ -1,9 +1,16 @@
-#include "comm/shared_memory/group.h"
+#include "comm/shared_group.h"
 
 #include <algorithm>
+#include <climits>
+#include <ctime>
 #include <optional>
 #include <utility>
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "launch/spinning.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -12,29 +19,59 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer than a wake takes, so that ranks in step do not sleep; short beside what ranks compute.
+// Longer than a wake takes, so that ranks in step do not sleep; short compared with what ranks
+// compute.
 constexpr std::chrono::microseconds kSpin{30};
 constexpr int kPausesBetweenLooksAtTheClock = 32;
 // The delay with which a rank that has ended is noticed.
 constexpr std::chrono::milliseconds kSleep{100};
 
+// Not FUTEX_PRIVATE_FLAG: the sleepers are other processes.
+void futex(const std::atomic<uint32_t>& word, int operation, uint32_t value,
+           const timespec* limit) {
+  syscall(SYS_futex, &word, operation, value, limit, nullptr, 0);
+}
+
+// Lets the core's other thread run.
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
 }  // namespace
 
-int64_t SharedGroup::region_bytes(int size) {
-  return static_cast<int64_t>(sizeof(Lines)) * size;
+void SharedCounter::raise_to(uint32_t value) {
+  value_.store(value, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) {
+    futex(value_, FUTEX_WAKE, INT_MAX, nullptr);
+  }
+}
+
+void SharedCounter::sleep_until_raised(uint32_t value, std::chrono::nanoseconds limit) {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = value_.load(std::memory_order_seq_cst);
+  if (!reaches(seen, value)) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
+    const timespec time{seconds.count(), (limit - seconds).count()};
+    futex(value_, FUTEX_WAIT, seen, &time);
+  }
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 SharedGroup::SharedGroup(SharedRegion region, SharedGroupOptions options)
     : region_(std::move(region)),
       options_(std::move(options)),
       lines_(reinterpret_cast<Lines*>(region_.data())),
-      spins_(options_.host_ranks <= usable_cores()) {}
+      spins_(options_.host_ranks <= launch::usable_cores()) {}
 
 SharedGroup::~SharedGroup() {
-  mine().departed.store(1, std::memory_order_release);
+  lines_[rank()].departed.store(1, std::memory_order_release);
 }
 
-bool SharedGroup::all_reached(const CounterOf& counter_of, uint32_t value) const {
+bool SharedGroup::all_reached(CounterOf counter_of, uint32_t value) const {
   for (int member = 0; member < size(); ++member) {
     if (!counter_of(member).has_reached(value)) {
       return false;
@@ -59,18 +96,17 @@ bool SharedGroup::spin_until_reached(const SharedCounter& counter, uint32_t valu
   return false;
 }
 
-void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
-                               const Awaited& awaited) const {
+void SharedGroup::wait_for_all(CounterOf counter_of, uint32_t value, const Awaited& awaited) const {
   std::optional<Patience> patience;  // from the first sleep on
-  std::optional<WaitBoard::Entry> waiting;
+  std::optional<CurrentWait::Entry> waiting;
   for (int member = 0; member < size(); ++member) {
     SharedCounter& counter = counter_of(member);
     if (counter.has_reached(value) || spin_until_reached(counter, value)) {
       continue;
     }
     if (!patience) {
-      patience.emplace(options_.roster.patience());
-      waiting.emplace(options_.roster.board(), awaited.text());
+      patience.emplace(options_.notes.patience());
+      waiting.emplace(options_.notes.board(), awaited.text());
     }
     while (!counter.has_reached(value)) {
       counter.sleep_until_raised(value,
@@ -83,7 +119,7 @@ void SharedGroup::wait_for_all(const CounterOf& counter_of, uint32_t value,
   }
 }
 
-void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, const Awaited& awaited,
+void SharedGroup::check_members(CounterOf counter_of, uint32_t value, const Awaited& awaited,
                                 const Patience* ended) const {
   if (cancelled_.load(std::memory_order_acquire)) {
     throw Error(ExitCode::PeerLost, awaited.text() + " was cancelled: " + why_);
@@ -101,8 +137,8 @@ void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, con
       continue;  // it did so before it left
     }
     hopeless = hopeless || has_left || has_ended;
-    missing_ranks.push_back(rank_of_world(member));
-    missing += (missing.empty() ? "" : ", ") + std::to_string(rank_of_world(member)) +
+    missing_ranks.push_back(options_.ranks.rank_at(member));
+    missing += (missing.empty() ? "" : ", ") + std::to_string(options_.ranks.rank_at(member)) +
                (has_left    ? " (has left)"
                 : has_ended ? " (has ended)"
                             : "");
@@ -112,14 +148,15 @@ void SharedGroup::check_members(const CounterOf& counter_of, uint32_t value, con
   }
   const std::string what = awaited.text();
   if (hopeless) {
-    options_.roster.note(what);
+    options_.notes.note(what);
     throw Error(ExitCode::PeerLost,
                 what + ": missing rank " + missing + ". Its own message says why.");
   }
   if (ended != nullptr) {
+    const FailureNotes::Report others = options_.notes.report(what, Failure::TimedOut);
     throw Error(ExitCode::Hang,
                 what + " timed out: missing rank " + missing + "." +
-                    ended->last_work_of(missing_ranks) + options_.roster.elsewhere(what) +
+                    ended->last_work_of(missing_ranks) + others.store + others.elsewhere +
                     " Every rank must reach this collective; look at what they did instead.");
   }
 }
@@ -142,28 +179,10 @@ void SharedGroup::gather_numbers(std::span<const double> mine, std::span<double>
   }
 }
 
-void refuse_shared_memory(const std::string& fault, int rank_of_world) {
-  throw Error(ExitCode::Unavailable,
-              fault.empty() ? "rank " + std::to_string(rank_of_world) +
-                                  " cannot allocate the shared memory of this model; its own "
-                                  "message says what to try."
-                            : fault);
-}
-
-void SharedGroup::agree_on_fault(const std::string& fault) {
-  const double mine = fault.empty() ? 0 : 1;
-  std::vector<double> faulty(static_cast<size_t>(size()));
-  gather_numbers({&mine, 1}, faulty);
-  const auto found = std::find(faulty.begin(), faulty.end(), 1.0);
-  if (found != faulty.end()) {
-    refuse_shared_memory(fault, rank_of_world(static_cast<int>(found - faulty.begin())));
-  }
-}
-
 void SharedGroup::cancel(const std::string& why) {
   why_ = why;
   cancelled_.store(true, std::memory_order_release);
-  mine().departed.store(1, std::memory_order_release);
+  lines_[rank()].departed.store(1, std::memory_order_release);
 }
 
 }  // namespace sherd::detail

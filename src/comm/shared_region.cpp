@@ -1,4 +1,4 @@
-#include "comm/shared_memory/region.h"
+#include "comm/shared_region.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -49,26 +49,12 @@ SharedRegion SharedRegion::make() {
   return SharedRegion(launch::FileDescriptor(fd));
 }
 
-SharedRegion::SharedRegion(SharedRegion&& other) noexcept
-    : file_(std::move(other.file_)),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
-  std::swap(file_, other.file_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-SharedRegion::~SharedRegion() {
-  if (data_ != nullptr) {
-    munmap(data_, static_cast<size_t>(bytes_));
-  }
+void SharedRegion::Unmap::operator()(char* data) const {
+  munmap(data, static_cast<size_t>(bytes));
 }
 
 void SharedRegion::set_size(int64_t bytes) {
-  // Sealed: if the file shrank, processes that read it would be killed by a signal.
+  // Sealed: if the file shrank, a signal would end the processes that read it.
   if (ftruncate(file_.get(), bytes) != 0 ||
       fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     unavailable("cannot create a memory file of " + mebibytes(bytes));
@@ -82,7 +68,7 @@ void SharedRegion::map(int64_t bytes) {
                                              " bytes, and this one expects " +
                                              std::to_string(bytes) + ".");
   }
-  // More addresses than needed, to find an aligned range among them; the rest is given back.
+  // More addresses than needed, to find an aligned range in them; the others are unmapped.
   const int64_t reserved = bytes + kHugePageBytes;
   void* base = mmap(nullptr, static_cast<size_t>(reserved), PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -107,53 +93,53 @@ void SharedRegion::map(int64_t bytes) {
   if (reserved > end) {
     munmap(begin + end, static_cast<size_t>(reserved - end));
   }
-  data_ = begin + before;
-  bytes_ = bytes;
+  data_ = {begin + before, Unmap{bytes}};
   file_.close();
-  madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
+  madvise(data(), static_cast<size_t>(bytes), MADV_HUGEPAGE);
 }
 
-// Huge pages for a large range and what it shares them with. Memory files get none by themselves
-// (transparent_hugepage/shmem_enabled is "never" nearly everywhere), but the kernel collapses what
-// it is asked to; where it cannot, small pages serve as well, only slower. A page of each must be
-// there.
+// Makes huge pages of a large range and its neighbours on the same pages. Memory files get none by
+// themselves (transparent_hugepage/shmem_enabled is "never" nearly everywhere), but the kernel
+// collapses ranges on request. If it cannot, small pages work too, only slower. A small page of
+// each huge one must exist.
 void SharedRegion::collapse(int64_t first, int64_t end) const {
   first = first / kHugePageBytes * kHugePageBytes;
-  end = std::min((end + kHugePageBytes - 1) / kHugePageBytes, bytes_ / kHugePageBytes) *
-        kHugePageBytes;
+  const int64_t all = data_.get_deleter().bytes;
+  end =
+      std::min((end + kHugePageBytes - 1) / kHugePageBytes, all / kHugePageBytes) * kHugePageBytes;
   for (int64_t place = first; place < end; place += kHugePageBytes) {
-    if (madvise(data_ + place, kMemoryPageBytes, kPopulateForReading) != 0) {
+    if (madvise(data() + place, kMemoryPageBytes, kPopulateForReading) != 0) {
       return;
     }
   }
   if (end > first) {
-    madvise(data_ + first, static_cast<size_t>(end - first), kCollapse);
+    madvise(data() + first, static_cast<size_t>(end - first), kCollapse);
   }
 }
 
 void SharedRegion::populate(const void* begin, int64_t bytes) const {
   if (bytes >= kHugePageBytes) {
-    const int64_t first = static_cast<const char*>(begin) - data_;
+    const int64_t first = static_cast<const char*>(begin) - data();
     collapse(first, first + bytes);
   }
   take_pages(begin, bytes);
 }
 
 void SharedRegion::give_back_pages(const void* begin, int64_t bytes) const {
-  const int64_t place = static_cast<const char*>(begin) - data_;
+  const int64_t place = static_cast<const char*>(begin) - data();
   const int64_t first = (place + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
   const int64_t end = (place + bytes) / kMemoryPageBytes * kMemoryPageBytes;
   if (end > first) {
-    // Where the kernel refuses, the pages stay: more memory, nothing wrong.
-    madvise(data_ + first, static_cast<size_t>(end - first), MADV_REMOVE);
+    // If the kernel refuses, the pages stay: more memory, no error.
+    madvise(data() + first, static_cast<size_t>(end - first), MADV_REMOVE);
   }
 }
 
 void SharedRegion::take_pages(const void* begin, int64_t bytes) const {
   const int64_t first =
-      (static_cast<const char*>(begin) - data_) / kMemoryPageBytes * kMemoryPageBytes;
-  const int64_t end = static_cast<const char*>(begin) - data_ + bytes;
-  const bool refused = bytes > 0 && madvise(data_ + first, static_cast<size_t>(end - first),
+      (static_cast<const char*>(begin) - data()) / kMemoryPageBytes * kMemoryPageBytes;
+  const int64_t end = static_cast<const char*>(begin) - data() + bytes;
+  const bool refused = bytes > 0 && madvise(data() + first, static_cast<size_t>(end - first),
                                             kPopulateForWriting) != 0;
   if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched
     unavailable("cannot allocate " + mebibytes(bytes) + " of shared memory", ExitCode::OutOfMemory);

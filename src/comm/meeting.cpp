@@ -1,0 +1,378 @@
+#include "comm/meeting.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "launch/random_hex.h"
+#include "sherd/error.h"
+
+namespace sherd::detail {
+
+namespace {
+
+using launch::FileDescriptor;
+using Deadline = std::chrono::steady_clock::time_point;
+
+// Handing over takes milliseconds once all ranks are there; a rank that fails does not come.
+constexpr std::chrono::seconds kPatience{10};
+constexpr size_t kFiles = 2;         // of a group: its numbers and its data
+constexpr size_t kRandomBytes = 16;  // of a name
+
+Deadline deadline_within(std::chrono::milliseconds timeout) {
+  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kPatience);
+}
+
+// A model's region is made later, when no other way is open any more.
+void check_limit_on_files() {
+  rlimit limit{};
+  const auto memory =
+      static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < memory) {
+    throw Error(ExitCode::Unavailable,
+                "files may have up to " + std::to_string(limit.rlim_cur) +
+                    " bytes here, and shared memory is one. Raise that limit (ulimit -f).");
+  }
+}
+
+[[noreturn]] void hand_over_failed(const std::string& what) {
+  throw Error(ExitCode::Unavailable, what + ": " + std::strerror(errno) + ".");
+}
+
+FileDescriptor unix_socket() {
+  FileDescriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) {
+    hand_over_failed("cannot open a Unix socket");
+  }
+  return fd;
+}
+
+// A path that begins with a zero byte is a name and no file.
+struct AbstractAddress {
+  explicit AbstractAddress(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+    std::memcpy(address.sun_path + 1, name.data(), length);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  }
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+void wait_readable(int fd, const std::string& what, Deadline deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd waiting{fd, POLLIN, 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::max<int64_t>(0, left.count())));
+    if (ready > 0) {
+      return;
+    }
+    if (ready == 0) {
+      throw Error(ExitCode::Unavailable, what + ": no process connected in time.");
+    }
+    if (errno != EINTR) {
+      hand_over_failed(what);
+    }
+  }
+}
+
+int64_t process_at(const FileDescriptor& connection) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    hand_over_failed("cannot identify the process at the other end of a Unix socket");
+  }
+  return peer.pid;
+}
+
+// One byte, with the files as ancillary data.
+struct Parcel {
+  Parcel() {
+    message.msg_iov = &content;
+    message.msg_iovlen = 1;
+    message.msg_control = margin.data();
+    message.msg_controllen = margin.size();
+  }
+  char byte = 'f';
+  iovec content{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFiles * sizeof(int))> margin{};
+  msghdr message{};
+};
+
+void send_files(const FileDescriptor& connection, const std::array<int, kFiles>& files) {
+  Parcel parcel;
+  cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
+  if (sendmsg(connection.get(), &parcel.message, MSG_NOSIGNAL) != 1) {
+    hand_over_failed("handing over shared memory failed");
+  }
+}
+
+std::vector<FileDescriptor> receive_files(const FileDescriptor& connection) {
+  Parcel parcel;
+  if (recvmsg(connection.get(), &parcel.message, MSG_CMSG_CLOEXEC) < 0) {
+    hand_over_failed("taking over shared memory failed");
+  }
+  std::vector<FileDescriptor> files;
+  const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::array<int, kFiles> numbers{};
+    const size_t found = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    std::memcpy(numbers.data(), CMSG_DATA(header), found * sizeof(int));
+    for (size_t i = 0; i < found; ++i) {
+      files.emplace_back(numbers[i]);
+    }
+  }
+  if (files.size() != kFiles) {
+    throw Error(ExitCode::Unavailable,
+                "taking over shared memory received " + std::to_string(files.size()) + " of " +
+                    std::to_string(kFiles) + " files: raise the limit on open files (ulimit -n).");
+  }
+  return files;
+}
+
+// The first fault among the ranks of a group; empty if there is none. `faults`: by rank of the
+// world.
+std::string fault_among(const std::vector<std::string>& faults, const RankGroup& group) {
+  for (int member = 0; member < group.size; ++member) {
+    const int rank = group.rank_at(member);
+    if (!faults[static_cast<size_t>(rank)].empty()) {
+      return "rank " + std::to_string(rank) + ": " + faults[static_cast<size_t>(rank)];
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+// The files of a group: a region of a known size for numbers, and the file for a model's memory.
+struct SharedMemoryMeeting::Regions {
+  // The first rank's, which waits for processes of this host under a name that cannot be guessed
+  // and is in no folder (an abstract Unix socket).
+  FileDescriptor socket;
+  std::string name;
+  SharedRegion numbers;
+  SharedRegion data;
+
+  // All of these throw Error(Unavailable).
+  [[nodiscard]] static Regions make(int size) {
+    Regions regions{unix_socket(), "sherd-" + launch::random_hex(kRandomBytes),
+                    SharedRegion::make(), SharedRegion::make()};
+    const AbstractAddress address(regions.name);
+    if (bind(regions.socket.get(), address.get(), address.size) != 0 ||
+        listen(regions.socket.get(), SOMAXCONN) != 0) {
+      hand_over_failed("cannot bind a Unix socket");
+    }
+    regions.numbers.set_size(SharedGroup::region_bytes(size));
+    return regions;
+  }
+};
+
+SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
+                                         std::chrono::milliseconds timeout, AllGather all_gather)
+    : rank_(rank), transport_(transport), timeout_(timeout), all_gather_(std::move(all_gather)) {
+  const std::string mine = std::to_string(static_cast<int>(transport));
+  const std::vector<std::string> all =
+      all_gather_(mine + " " + RankPlace::of_this_process().to_text());
+  for (size_t other = 0; other < all.size(); ++other) {
+    const size_t space = all[other].find(' ');
+    if (all[other].substr(0, space) != mine) {
+      throw Error(ExitCode::RanksDisagree, "[World] rank " + std::to_string(other) +
+                                               " was given another transport than rank " +
+                                               std::to_string(rank_) +
+                                               ": set WorldOptions::transport alike on all ranks.");
+    }
+    places_.push_back(RankPlace::from_text(all[other].substr(space + 1)));
+  }
+  const bool share_a_host =
+      std::any_of(places_.begin(), places_.end(),
+                  [&](const RankPlace& place) { return ranks_at_host_of(place) > 1; });
+  if (transport == Transport::ProcessGroups ||
+      (transport == Transport::Automatic && !share_a_host)) {
+    places_.clear();
+  }
+}
+
+int SharedMemoryMeeting::ranks_at_host_of(const RankPlace& place) const {
+  return static_cast<int>(std::ranges::count_if(
+      places_, [&](const RankPlace& other) { return place.shares_host_with(other); }));
+}
+
+std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) const {
+  std::vector<RankPlace> places;
+  for (int member = 0; member < group.size; ++member) {
+    places.push_back(places_[static_cast<size_t>(group.rank_at(member))]);
+  }
+  return places;
+}
+
+// The ranks of the group that share a block with this rank; this rank alone if the hosts' numbers
+// differ.
+RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
+  const auto share_host = [&, places = places_of(group)](int member, int other) {
+    return places[static_cast<size_t>(member)].shares_host_with(places[static_cast<size_t>(other)]);
+  };
+  int host_size = 1;
+  while (host_size < group.size && share_host(host_size, 0)) {
+    ++host_size;
+  }
+  const RankGroup alone{rank_, group.stride, 1};
+  for (int member = 0; member < group.size; ++member) {
+    for (int other = 0; other < member; ++other) {
+      const bool same_block = member / host_size == other / host_size;
+      if (same_block != share_host(member, other)) {
+        return alone;
+      }
+    }
+  }
+  if (group.size % host_size != 0) {
+    return alone;
+  }
+  const int first = group.index_of(rank_) / host_size * host_size;
+  return {group.rank_at(first), group.stride, host_size};
+}
+
+// To the processes of the group, and to no others.
+void SharedMemoryMeeting::hand_over(const Regions& regions, const RankGroup& group) const {
+  const Deadline deadline = deadline_within(timeout_);
+  std::vector<int64_t> awaited;
+  for (const RankPlace& place : places_of(group)) {
+    if (place.process != places_[static_cast<size_t>(rank_)].process) {
+      awaited.push_back(place.process);
+    }
+  }
+  while (!awaited.empty()) {
+    wait_readable(regions.socket.get(), "handing over shared memory", deadline);
+    const FileDescriptor connection(accept4(regions.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.get() < 0) {
+      hand_over_failed("handing over shared memory failed");
+    }
+    if (std::erase(awaited, process_at(connection)) > 0) {
+      send_files(connection, {regions.numbers.file(), regions.data.file()});
+    }
+  }
+}
+
+SharedMemoryMeeting::Regions SharedMemoryMeeting::take_over(const std::string& name,
+                                                            const RankGroup& group) const {
+  const Deadline deadline = deadline_within(timeout_);
+  const FileDescriptor connection = unix_socket();
+  const AbstractAddress address(name);
+  if (connect(connection.get(), address.get(), address.size) != 0) {
+    hand_over_failed("taking over shared memory failed");
+  }
+  if (process_at(connection) != places_[static_cast<size_t>(group.first)].process) {
+    throw Error(ExitCode::Unavailable,
+                "a process that is not the first rank of the group answered.");
+  }
+  wait_readable(connection.get(), "taking over shared memory", deadline);
+  std::vector<FileDescriptor> files = receive_files(connection);
+  return {{}, {}, SharedRegion(std::move(files[0])), SharedRegion(std::move(files[1]))};
+}
+
+// Checks that this rank sees the others: it would take one that it cannot see for dead.
+void SharedMemoryMeeting::map_numbers(Regions& regions, const RankGroup& group) const {
+  const std::vector<RankPlace> places = places_of(group);
+  for (int member = 0; member < group.size; ++member) {
+    if (!places[static_cast<size_t>(member)].is_alive()) {
+      throw Error(ExitCode::Unavailable, "the process of rank " +
+                                             std::to_string(group.rank_at(member)) +
+                                             " is not visible in /proc.");
+    }
+  }
+  regions.numbers.map(SharedGroup::region_bytes(group.size));
+}
+
+void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGroup& group) const {
+  const std::string ranks = "ranks " + std::to_string(group.first) + " to " +
+                            std::to_string(group.rank_at(group.size - 1));
+  if (transport_ == Transport::SharedMemory) {
+    throw Error(ExitCode::Unavailable,
+                "[World] " + ranks + " cannot share memory: " + fault +
+                    " WorldOptions::transport = Transport::Automatic exchanges over process groups "
+                    "there.");
+  }
+  if (rank_ == group.first && on_this_host(group).size > 1) {
+    TORCH_WARN_ONCE("[World] ", ranks,
+                    " of this host exchange over process groups, since they cannot "
+                    "share memory: ",
+                    fault);
+  }
+}
+
+std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
+                                                     const FailureNotes& notes) const {
+  if (places_.empty()) {
+    return std::nullopt;
+  }
+  const RankGroup here = on_this_host(group);
+  const bool is_asked_for = transport_ == Transport::SharedMemory;
+  const bool shares = here.size > 1 && (here.size == group.size || !is_asked_for);
+  const bool leads = shares && rank_ == here.first;
+  Regions regions;
+  std::string fault =
+      shares || group.size == 1 || !is_asked_for ? "" : "they are on several hosts.";
+  const auto attempt = [&](const auto& step) {
+    try {
+      if (shares && fault.empty()) {
+        step();
+      }
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+  };
+  attempt([&] {
+    if (leads) {
+      check_limit_on_files();
+      regions = Regions::make(here.size);
+    }
+  });
+  // Each first rank's name; empty if it has nothing to hand over.
+  const std::vector<std::string> names = all_gather_(fault.empty() ? regions.name : "");
+  const std::string& name = names[static_cast<size_t>(here.first)];
+  attempt([&] {
+    if (leads) {
+      hand_over(regions, here);
+    } else if (!name.empty()) {
+      regions = take_over(name, here);
+    }
+  });
+  attempt([&] {
+    if (!name.empty()) {
+      check_limit_on_files();
+      map_numbers(regions, here);
+    }
+  });
+  fault = fault_among(all_gather_(fault), group);
+  if (!fault.empty()) {
+    refuse_or_warn(fault, group);
+    return std::nullopt;
+  }
+  if (!shares) {
+    return std::nullopt;
+  }
+  const int host_ranks = ranks_at_host_of(places_[static_cast<size_t>(rank_)]);
+  return HostMemory{
+      std::make_unique<SharedGroup>(std::move(regions.numbers),
+                                    SharedGroupOptions{here, here.index_of(rank_), places_of(here),
+                                                       host_ranks, timeout_, notes}),
+      std::move(regions.data)};
+}
+
+}  // namespace sherd::detail
