@@ -58,7 +58,6 @@ ALLOWED = {
     "src/optim/adamw.cpp": "stretch",
     "src/optim/adamw_state.cpp": "HomeChunk stretch",
     "src/optim/adamw_state.h": "stretch",
-    "src/state/transfer.cpp": "stretch",
     "src/rendezvous/c10d_world.cpp": "Door Roster WaitBoard together",
     "src/rendezvous/reachability.cpp": "Speaker",
     "src/rendezvous/rendezvous.cpp": "Round",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -9,8 +11,6 @@
 namespace sherd::detail {
 
 namespace {
-
-constexpr int64_t kCopiedBytes = int64_t{128} << 20;
 
 bool lies_on_host(const ShardValues& values) {
   const at::Tensor place = values.in_place();
@@ -29,8 +29,8 @@ void on_copies(const std::vector<const HostWork*>& batch, HostUse use) {
   }
 }
 
-// What rests on a disk does so for want of memory.
-void on_resting(const HostWork& one, HostUse use) {
+// Values are offloaded for want of memory, so at most one HostWork is in memory at a time.
+void on_offloaded(const HostWork& one, HostUse use) {
   if (use == HostUse::Fills) {
     on_copies({&one}, use);
     return;
@@ -59,6 +59,7 @@ void in_parallel(size_t count, const std::function<void(size_t)>& fn) {
 }
 
 void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
+  constexpr int64_t kCopiedBytes = int64_t{128} << 20;
   std::vector<const HostWork*> in_place;
   for (const HostWork& one : all) {
     if (lies_on_host(one.values)) {
@@ -74,7 +75,7 @@ void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
       continue;
     }
     if (one.values.rests()) {
-      on_resting(one, use);
+      on_offloaded(one, use);
       continue;
     }
     const int64_t more =
@@ -87,6 +88,26 @@ void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
     bytes += more;
   }
   on_copies(batch, use);
+}
+
+bool can_be_read_as(c10::ScalarType stored, const ShardValues& values) {
+  return stored == values.dtype() || (c10::isFloatingType(stored) && values.is_floating_point());
+}
+
+void fill_entries(World& world, std::vector<StateEntry>& entries,
+                  const std::vector<HostWork>& reads, const std::string& source,
+                  const std::string& folder) {
+  constexpr std::chrono::minutes kLongestRead{30};  // other ranks wait as long
+  for (StateEntry& entry : entries) {
+    entry.begin_writing();
+  }
+  on_all_ranks(world, source + " could not be read", [&] {
+    const WorkPhase reading(world, "reading " + source + " in " + folder, kLongestRead);
+    on_host_in_parallel(reads, HostUse::Fills);
+  });
+  for (StateEntry& entry : entries) {
+    entry.finish_writing();
+  }
 }
 
 }  // namespace sherd::detail

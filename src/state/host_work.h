@@ -1,28 +1,25 @@
 #pragma once
-// Reading and writing values through memory of the host, on all threads of a rank.
+// Reads and writes values through host memory, on all threads of a rank.
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "state/entries.h"
 #include "unit/shard_values.h"
 
 namespace sherd::detail {
 
-/// How long others wait for a rank that reads its part of a state.
-constexpr std::chrono::minutes kLongestRead{30};
-
 /// Calls fn(i) for each i below `count`, on all threads of the rank, in any order. Rethrows the
-/// first exception; what has not begun by then is left out.
+/// first exception; calls that have not begun by then are left out.
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& fn);
 
-/// Values and what is done with them. `work` gets them, from element `first` on, as a tensor [n] of
-/// the host in their dtype: where they lie, or a copy if that is on a device, in two halves or at
-/// rest. Values at rest that are read come in stretches, in order; all others come at once, on any
-/// thread.
+/// Values and the work on them. `work` receives them, from element `first` on, as a host tensor [n]
+/// in their dtype: in place, or a copy if they are on a device, in two halves or offloaded.
+/// Offloaded values that are read come in chunks, in order; all others come at once, on any thread.
 struct HostWork {
   ShardValues values;
   std::function<void(int64_t first, const at::Tensor& host)> work;
@@ -31,11 +28,21 @@ struct HostWork {
 /// How HostWork uses its tensor.
 enum class HostUse {
   Reads,  ///< `work` reads the values
-  Fills,  ///< `work` writes all of them; copies are written back by the calling thread
+  Fills,  ///< `work` writes all of them; the calling thread writes copies back
 };
 
-/// Does all of the work. Memory: copies of at most 128 MiB at a time, or of one HostWork where that
-/// is more; of values at rest one stretch, or of one HostWork where it fills them.
+/// Does all of the work. Memory: copies of at most 128 MiB at a time, or of one HostWork if that is
+/// more; of offloaded values one chunk if they are read, one HostWork if they are filled.
 void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use);
+
+/// Returns true if stored elements of this dtype can be read into the values.
+[[nodiscard]] bool can_be_read_as(c10::ScalarType stored, const ShardValues& values);
+
+/// Writes all elements of the entries by `reads`. `source`: such as "the weights"; `folder`: where
+/// it is. If one rank fails, every rank throws that rank's Error, and the entries have no values.
+/// Collective.
+void fill_entries(World& world, std::vector<StateEntry>& entries,
+                  const std::vector<HostWork>& reads, const std::string& source,
+                  const std::string& folder);
 
 }  // namespace sherd::detail

@@ -18,8 +18,6 @@
 #include "state/checkpoint_files.h"
 #include "state/entries.h"
 #include "state/host_work.h"
-#include "state/manifest.h"
-#include "state/shard_files.h"
 #include "step/engine.h"
 
 namespace sherd {
@@ -46,16 +44,6 @@ std::vector<detail::StateEntry> saved_entries(ShardedModule& model,
     std::erase_if(entries, [](const detail::StateEntry& entry) { return !entry.trainable; });
   }
   return entries;
-}
-
-std::map<std::string, OptimizerShard> shards_of(SavedOptimizer optimizer) {
-  std::map<std::string, OptimizerShard> shards;
-  if (optimizer != nullptr) {
-    for (OptimizerShard& shard : optimizer->state_shards()) {
-      shards.emplace(shard.parameter, std::move(shard));
-    }
-  }
-  return shards;
 }
 
 std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimizer,

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "state/manifest.h"
+#include "state/checkpoint_files.h"
 #include "sherd/checkpoint.h"
 #include "tests/sherd/saved_net.h"
 #include "tests/support/expect_error.h"
