@@ -116,10 +116,12 @@ std::vector<StateEntry> state_entries(ShardedModule& model) {
   return entries;
 }
 
-std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer& optimizer) {
+std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer* optimizer) {
   std::map<std::string, OptimizerShard> shards;
-  for (OptimizerShard& shard : optimizer.state_shards()) {
-    shards.emplace(shard.parameter, std::move(shard));
+  if (optimizer != nullptr) {
+    for (OptimizerShard& shard : optimizer->state_shards()) {
+      shards.emplace(shard.parameter, std::move(shard));
+    }
   }
   return shards;
 }

@@ -49,9 +49,9 @@ struct StateEntry {
 /// Returns parameters in registration order, then buffers. The first shard rank sends buffers.
 [[nodiscard]] std::vector<StateEntry> state_entries(ShardedModule& model);
 
-/// Returns the optimizer's shards by name of their parameter.
+/// Returns the optimizer's shards by name of their parameter; none for null.
 [[nodiscard]] std::map<std::string, OptimizerShard> shards_of(
-    const CheckpointableOptimizer& optimizer);
+    const CheckpointableOptimizer* optimizer);
 
 /// Returns the rank of the world that sends each shard rank's pieces: that of the first replica.
 /// Collective.

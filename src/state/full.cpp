@@ -213,7 +213,7 @@ struct MomentEntries {
 };
 
 std::vector<MomentEntries> moment_entries(ShardedModule& model, const AdamW& optimizer) {
-  const std::map<std::string, OptimizerShard> moments = shards_of(optimizer);
+  const std::map<std::string, OptimizerShard> moments = shards_of(&optimizer);
   std::vector<MomentEntries> entries;
   for (const StateEntry& parameter : state_entries(model)) {
     const auto found = moments.find(parameter.name);
