@@ -1,9 +1,11 @@
 #include "state/entries.h"
 
 #include <algorithm>
-#include <sstream>
+#include <atomic>
+#include <chrono>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
@@ -129,15 +131,11 @@ std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer* o
 std::vector<int> senders(ShardedModule& model) {
   const Mesh& mesh = engine_of(model).model.mesh;
   const std::vector<std::string> places = model.world().all_gather(
-      std::to_string(mesh.replicate_rank()) + " " + std::to_string(mesh.shard_rank()));
+      mesh.replicate_rank() == 0 ? std::to_string(mesh.shard_rank()) : "none");
   std::vector<int> ranks(static_cast<size_t>(mesh.shard_size()), 0);
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    std::istringstream place(places[rank]);
-    int replica = 0;
-    size_t shard_rank = 0;
-    place >> replica >> shard_rank;
-    if (replica == 0) {
-      ranks.at(shard_rank) = static_cast<int>(rank);
+    if (places[rank] != "none") {
+      ranks.at(std::stoul(places[rank])) = static_cast<int>(rank);
     }
   }
   return ranks;
@@ -171,6 +169,106 @@ void broadcast_elements(World& world, int root, const at::Tensor& source, int64_
     // On the root the bytes are only read.
     world.broadcast(const_cast<void*>(values.const_data_ptr()), count * element, root);
     take(first, values);
+  }
+}
+
+namespace {
+
+bool lies_on_host(const ShardValues& values) {
+  const at::Tensor place = values.in_place();
+  return place.defined() && place.is_cpu();
+}
+
+void on_copies(const std::vector<const HostWork*>& batch, HostUse use) {
+  std::vector<at::Tensor> copies;
+  for (const HostWork* one : batch) {
+    copies.push_back(use == HostUse::Reads ? one->values.read().cpu()
+                                           : at::empty({one->values.numel()}, one->values.dtype()));
+  }
+  in_parallel(batch.size(), [&](size_t i) { batch[i]->work(0, copies[i]); });
+  for (size_t i = 0; use == HostUse::Fills && i < batch.size(); ++i) {
+    batch[i]->values.write(copies[i]);
+  }
+}
+
+// Values are offloaded for want of memory, so at most one HostWork is in memory at a time.
+void on_offloaded(const HostWork& one, HostUse use) {
+  if (use == HostUse::Fills) {
+    on_copies({&one}, use);
+    return;
+  }
+  one.values.for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
+    one.work(first, part.read().cpu());
+  });
+}
+
+}  // namespace
+
+void in_parallel(size_t count, const std::function<void(size_t)>& fn) {
+  std::atomic<size_t> next{0};
+  const auto take_all = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        fn(i);
+      } catch (...) {
+        next = count;
+        throw;
+      }
+    }
+  };
+  const auto threads = std::min(static_cast<int64_t>(count), int64_t{at::get_num_threads()});
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) { take_all(); });
+}
+
+void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
+  constexpr int64_t kCopiedBytes = int64_t{128} << 20;
+  std::vector<const HostWork*> in_place;
+  for (const HostWork& one : all) {
+    if (lies_on_host(one.values)) {
+      in_place.push_back(&one);
+    }
+  }
+  in_parallel(in_place.size(),
+              [&](size_t i) { in_place[i]->work(0, in_place[i]->values.in_place()); });
+  std::vector<const HostWork*> batch;
+  int64_t bytes = 0;
+  for (const HostWork& one : all) {
+    if (lies_on_host(one.values)) {
+      continue;
+    }
+    if (one.values.rests()) {
+      on_offloaded(one, use);
+      continue;
+    }
+    const int64_t more =
+        one.values.numel() * static_cast<int64_t>(c10::elementSize(one.values.dtype()));
+    if (bytes + more > kCopiedBytes) {
+      on_copies(std::exchange(batch, {}), use);
+      bytes = 0;
+    }
+    batch.push_back(&one);
+    bytes += more;
+  }
+  on_copies(batch, use);
+}
+
+bool can_be_read_as(c10::ScalarType stored, const ShardValues& values) {
+  return stored == values.dtype() || (c10::isFloatingType(stored) && values.is_floating_point());
+}
+
+void fill_entries(World& world, std::vector<StateEntry>& entries,
+                  const std::vector<HostWork>& reads, const std::string& source,
+                  const std::string& folder) {
+  constexpr std::chrono::minutes kLongestRead{30};  // other ranks wait as long
+  for (StateEntry& entry : entries) {
+    entry.begin_writing();
+  }
+  on_all_ranks(world, source + " could not be read", [&] {
+    const WorkPhase reading(world, "reading " + source + " in " + folder, kLongestRead);
+    on_host_in_parallel(reads, HostUse::Fills);
+  });
+  for (StateEntry& entry : entries) {
+    entry.finish_writing();
   }
 }
 

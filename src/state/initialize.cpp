@@ -45,29 +45,24 @@ std::vector<NamedTensor> states_of(const torch::nn::Module& module) {
   return states;
 }
 
-void check_has_values(const NamedTensor& state) {
-  if (state.second.is_meta()) {
-    throw Error(ExitCode::Usage, "[sync_module_states] " + state.first +
-                                     " is on the meta device: shard the module, and give it rank "
-                                     "0's values by load_from_rank0.");
-  }
-  if (detail::is_sharded(state.second)) {
-    throw Error(ExitCode::Usage, "[sync_module_states] " + state.first +
-                                     " is sharded: call it before fully_shard, or give the sharded "
-                                     "model rank 0's values by load_from_rank0.");
-  }
-}
-
 // Throws on every rank if one rank's states have no values here, or differ from rank 0's in name,
 // shape or dtype.
 void check_agreement(World& world, const std::vector<NamedTensor>& states) {
   const std::vector<std::string> all =
       detail::agree(world, "rank 0's values cannot be sent to all ranks", [&] {
         std::string text;
-        for (const NamedTensor& state : states) {
-          check_has_values(state);
-          text += state.first + ": shape " + c10::str(state.second.sizes()) + ", " +
-                  c10::toString(state.second.scalar_type()) + "\n";
+        for (const auto& [name, tensor] : states) {
+          if (tensor.is_meta() || detail::is_sharded(tensor)) {
+            throw Error(ExitCode::Usage,
+                        "[sync_module_states] " + name +
+                            (tensor.is_meta()
+                                 ? " is on the meta device: shard the module, and give it"
+                                 : " is sharded: call it before fully_shard, or give the sharded "
+                                   "model") +
+                            " rank 0's values by load_from_rank0.");
+          }
+          text += name + ": shape " + c10::str(tensor.sizes()) + ", " +
+                  c10::toString(tensor.scalar_type()) + "\n";
         }
         return text;
       });

@@ -16,7 +16,6 @@
 #include "sherd/safetensors.h"
 #include "state/checkpoint_files.h"
 #include "state/entries.h"
-#include "state/host_work.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
 

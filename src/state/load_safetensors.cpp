@@ -7,7 +7,6 @@
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
 #include "state/entries.h"
-#include "state/host_work.h"
 #include "step/engine.h"
 #include "step/shard_writer.h"
 

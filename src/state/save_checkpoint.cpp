@@ -17,7 +17,6 @@
 #include "sherd/safetensors.h"
 #include "state/checkpoint_files.h"
 #include "state/entries.h"
-#include "state/host_work.h"
 #include "step/engine.h"
 
 namespace sherd {
