@@ -87,7 +87,7 @@ StateKind kind_of(const torch::optim::Optimizer& optimizer) {
 struct TorchOptimizerState::Impl {
   torch::optim::Optimizer& optimizer;
   StateKind kind;
-  torch::OrderedDict<std::string, at::Tensor> parameters;  ///< those that it updates
+  torch::OrderedDict<std::string, at::Tensor> parameters;  ///< updated by it
 
   [[nodiscard]] ParamState* state_of(const at::Tensor& parameter) const {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());

@@ -24,7 +24,7 @@ struct StateEntry {
   std::vector<std::string> aliases;  ///< its other names
   std::vector<int64_t> shape;
   c10::ScalarType original_dtype = c10::ScalarType::Float;
-  std::vector<Range> pieces = {};  ///< by shard rank: the elements it sends to those that want all
+  std::vector<Range> pieces = {};  ///< by shard rank: the elements that it sends
   int64_t begin = 0;               ///< the first element of `mine`
   ShardValues mine;                ///< [n] this rank's elements; writing to it writes the state
   at::Tensor buffer = {};          ///< of a buffer: the module's tensor, whole on every rank

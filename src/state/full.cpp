@@ -125,7 +125,7 @@ void scatter_from_rank0(World& world, const at::Tensor& whole, c10::ScalarType d
                      [&](int64_t first, const at::Tensor& values) { entry.write(first, values); });
 }
 
-// The entry's tensor in a full state dict, under any of its names; undefined if missing.
+// Returns the entry's tensor in a full state dict, under any of its names; undefined if missing.
 at::Tensor find(const StateDict& dict, const StateEntry& entry) {
   for (const std::string& name : entry.names()) {
     if (const at::Tensor* tensor = dict.find(name)) {
@@ -143,13 +143,12 @@ void check_dict(const StateDict& dict, const std::vector<StateEntry>& entries) {
     const at::Tensor found = find(dict, entry);
     const std::string fault = entry.mismatch(found);
     faults += fault.empty() ? "" : "\n  " + fault;
-    known.insert(entry.name);
-    for (const std::string& alias : entry.aliases) {
-      known.insert(alias);
-      const at::Tensor* other = dict.find(alias);
+    for (const std::string& name : entry.names()) {
+      known.insert(name);
+      const at::Tensor* other = dict.find(name);
       if (fault.empty() && other != nullptr && !other->is_same(found) &&
           !(other->sizes() == found.sizes() && at::equal(*other, found))) {
-        faults += "\n  '" + alias + "' is tied to '" + entry.name + "', and has other values";
+        faults += "\n  '" + name + "' is tied to '" + entry.name + "', and has other values";
       }
     }
   }

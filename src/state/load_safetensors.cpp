@@ -57,7 +57,7 @@ void add_reads(std::vector<detail::HostWork>& reads, const detail::StateEntry& e
 void load_safetensors(ShardedModule& model, const std::string& folder,
                       const NameInFile& name_in_file, const ReaderOf& reader_of) {
   std::optional<SafetensorsFolder> weights;
-  std::vector<detail::StateEntry> entries;  // those that the folder has
+  std::vector<detail::StateEntry> entries;  // found in the folder
   std::vector<detail::HostWork> reads;
   detail::on_all_ranks(model.world(), "the weights could not be read", [&] {
     weights.emplace(folder);

@@ -50,8 +50,7 @@ std::string fault_of(const ParameterShard& piece, const detail::StateEntry& entr
   return "";
 }
 
-// Returns this rank's pieces as text for the others. Throws, listing those that do not fit the
-// model.
+// Returns this rank's pieces as text for the others. Throws, listing pieces that do not fit.
 std::string describe(const std::vector<ParameterShard>& pieces,
                      const std::vector<detail::StateEntry>& entries) {
   std::map<std::string, size_t> indices;
