@@ -39,7 +39,6 @@ ALLOWED = {
     "src/optim/adamw.cpp": "stretch",
     "src/optim/adamw_state.cpp": "stretch",
     "src/optim/adamw_state.h": "stretch",
-    "src/state/transfer.cpp": "stretch",
     "src/rendezvous/c10d_world.cpp": "Door",
     "src/rendezvous/reachability.cpp": "Speaker",
     "src/rendezvous/rendezvous.cpp": "Round",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/ops/zeros_like.h>
@@ -10,71 +11,71 @@
 
 #include "sherd/error.h"
 #include "sherd/optim.h"
+#include "step/step.h"
 
 namespace sherd {
 
 namespace {
 
+using torch::optim::AdagradParamState, torch::optim::AdamParamState, torch::optim::AdamWParamState,
+    torch::optim::RMSpropParamState, torch::optim::SGDParamState;
 using ParamState = torch::optim::OptimizerParamState;
 
 // The state that one of LibTorch's optimizers keeps for a parameter.
 struct StateKind {
   using Fields = std::map<std::string, at::Tensor*>;
   Fields (*fields)(ParamState&);
-  int64_t* (*step)(ParamState&);  // null: it counts no steps
+  int64_t* (*step)(ParamState&);  // returns null if it counts no steps
   std::unique_ptr<ParamState> (*make)();
-  bool is_made_at_start = false;  // rather than with the first update
+  bool is_made_at_start;  // rather than with the first update
 };
 
 template <class State>
-std::unique_ptr<ParamState> make_state() {
-  return std::make_unique<State>();
+StateKind::Fields fields_of(ParamState& base) {
+  auto& state = static_cast<State&>(base);
+  if constexpr (std::is_same_v<State, SGDParamState>) {
+    return {{"momentum_buffer", &state.momentum_buffer()}};
+  } else if constexpr (std::is_same_v<State, RMSpropParamState>) {
+    return {{"square_avg", &state.square_avg()},
+            {"momentum_buffer", &state.momentum_buffer()},
+            {"grad_avg", &state.grad_avg()}};
+  } else if constexpr (std::is_same_v<State, AdagradParamState>) {
+    return {{"sum", &state.sum()}};
+  } else {
+    return {{"exp_avg", &state.exp_avg()},
+            {"exp_avg_sq", &state.exp_avg_sq()},
+            {"max_exp_avg_sq", &state.max_exp_avg_sq()}};
+  }
 }
 
 template <class State>
-int64_t* step_of(ParamState& state) {
-  return &static_cast<State&>(state).step();
-}
-
-template <class State>
-StateKind::Fields adam_fields(ParamState& state) {
-  auto& adam = static_cast<State&>(state);
-  return {{"exp_avg", &adam.exp_avg()},
-          {"exp_avg_sq", &adam.exp_avg_sq()},
-          {"max_exp_avg_sq", &adam.max_exp_avg_sq()}};
-}
-
-StateKind::Fields sgd_fields(ParamState& state) {
-  return {{"momentum_buffer", &static_cast<torch::optim::SGDParamState&>(state).momentum_buffer()}};
-}
-
-StateKind::Fields rmsprop_fields(ParamState& state) {
-  auto& rmsprop = static_cast<torch::optim::RMSpropParamState&>(state);
-  return {{"square_avg", &rmsprop.square_avg()},
-          {"momentum_buffer", &rmsprop.momentum_buffer()},
-          {"grad_avg", &rmsprop.grad_avg()}};
-}
-
-StateKind::Fields adagrad_fields(ParamState& state) {
-  return {{"sum", &static_cast<torch::optim::AdagradParamState&>(state).sum()}};
+StateKind kind_with() {
+  const auto step = [](ParamState& base) -> int64_t* {
+    if constexpr (std::is_same_v<State, SGDParamState>) {
+      return nullptr;
+    } else {
+      return &static_cast<State&>(base).step();
+    }
+  };
+  const auto make = []() -> std::unique_ptr<ParamState> { return std::make_unique<State>(); };
+  return {fields_of<State>, step, make, std::is_same_v<State, AdagradParamState>};
 }
 
 StateKind kind_of(const torch::optim::Optimizer& optimizer) {
-  using namespace torch::optim;  // its AdamW is qualified: sherd has one, too
   if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) {
-    return {adam_fields<AdamWParamState>, step_of<AdamWParamState>, make_state<AdamWParamState>};
+    return kind_with<AdamWParamState>();
   }
-  if (dynamic_cast<const Adam*>(&optimizer) != nullptr) {
-    return {adam_fields<AdamParamState>, step_of<AdamParamState>, make_state<AdamParamState>};
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) {
+    return kind_with<AdamParamState>();
   }
-  if (dynamic_cast<const SGD*>(&optimizer) != nullptr) {
-    return {sgd_fields, nullptr, make_state<SGDParamState>};
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) {
+    return kind_with<SGDParamState>();
   }
-  if (dynamic_cast<const RMSprop*>(&optimizer) != nullptr) {
-    return {rmsprop_fields, step_of<RMSpropParamState>, make_state<RMSpropParamState>};
+  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr) {
+    return kind_with<RMSpropParamState>();
   }
-  if (dynamic_cast<const Adagrad*>(&optimizer) != nullptr) {
-    return {adagrad_fields, step_of<AdagradParamState>, make_state<AdagradParamState>, true};
+  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) {
+    return kind_with<AdagradParamState>();
   }
   throw Error(ExitCode::Usage,
               "[TorchOptimizerState] the optimizer is none of LibTorch's Adam, AdamW, SGD, RMSprop "
@@ -86,7 +87,7 @@ StateKind kind_of(const torch::optim::Optimizer& optimizer) {
 struct TorchOptimizerState::Impl {
   torch::optim::Optimizer& optimizer;
   StateKind kind;
-  torch::OrderedDict<std::string, at::Tensor> parameters;  ///< those that it updates
+  torch::OrderedDict<std::string, at::Tensor> parameters;  ///< updated by it
 
   [[nodiscard]] ParamState* state_of(const at::Tensor& parameter) const {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
@@ -94,14 +95,20 @@ struct TorchOptimizerState::Impl {
   }
 };
 
+torch::OrderedDict<std::string, at::Tensor> optim_parameters(ShardedModule& model) {
+  detail::Step& step = detail::engine_of(model).step;
+  step.require_between_steps("optim_parameters");
+  step.check_not_torn("optim_parameters");
+  return step.hand_out_masters();
+}
+
 TorchOptimizerState::TorchOptimizerState(ShardedModule& model, torch::optim::Optimizer& optimizer)
     : impl_(
           new Impl{optimizer, kind_of(optimizer), torch::OrderedDict<std::string, at::Tensor>()}) {
   const auto updates = [&](const at::Tensor& parameter) {
-    const auto& groups = optimizer.param_groups();
-    return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
-      return std::any_of(group.params().begin(), group.params().end(),
-                         [&](const at::Tensor& other) { return other.is_same(parameter); });
+    return std::ranges::any_of(optimizer.param_groups(), [&](const auto& group) {
+      return std::ranges::any_of(group.params(),
+                                 [&](const at::Tensor& other) { return other.is_same(parameter); });
     });
   };
   for (const auto& item : optim_parameters(model)) {
@@ -136,7 +143,8 @@ std::vector<OptimizerShard> TorchOptimizerState::state_shards() const {
         shard.tensors[kind] = tensor->detach();
       }
     }
-    shard.steps = impl_->kind.step == nullptr ? 0 : *impl_->kind.step(*state);
+    const int64_t* step = impl_->kind.step(*state);
+    shard.steps = step == nullptr ? 0 : *step;
   }
   return shards;
 }
@@ -152,7 +160,7 @@ std::vector<OptimizerShard> TorchOptimizerState::shards_to_fill(const OptimizerK
     }
     OptimizerShard& shard = shards.emplace_back(OptimizerShard{item.key(), {}, 0});
     for (const std::string& kind : saved->second) {
-      if (fields.count(kind) == 0) {
+      if (!fields.contains(kind)) {
         throw Error(ExitCode::BadData, "its optimizer was another one: it has '" + kind +
                                            "' of parameter '" + item.key() +
                                            "'. Load it with an optimizer of the kind that it was "
@@ -168,9 +176,7 @@ void TorchOptimizerState::restore(int64_t /*steps_done*/,
                                   const std::vector<OptimizerShard>& shards) {
   auto& states = impl_->optimizer.state();
   for (const auto& item : impl_->parameters) {
-    const auto shard = std::find_if(shards.begin(), shards.end(), [&](const OptimizerShard& other) {
-      return other.parameter == item.key();
-    });
+    const auto shard = std::ranges::find(shards, item.key(), &OptimizerShard::parameter);
     if (shard == shards.end()) {
       if (!impl_->kind.is_made_at_start) {
         states.erase(item.value().unsafeGetTensorImpl());
@@ -182,8 +188,8 @@ void TorchOptimizerState::restore(int64_t /*steps_done*/,
     for (const auto& [kind, tensor] : shard->tensors) {
       *fields.at(kind) = tensor;
     }
-    if (impl_->kind.step != nullptr) {
-      *impl_->kind.step(*state) = shard->steps;
+    if (int64_t* step = impl_->kind.step(*state)) {
+      *step = shard->steps;
     }
     states[item.value().unsafeGetTensorImpl()] = std::move(state);
   }

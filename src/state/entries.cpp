@@ -1,20 +1,29 @@
 #include "state/entries.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
-#include <sstream>
+#include <atomic>
+#include <chrono>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
+#include "rendezvous/agree.h"
 #include "step/step.h"
 #include "storage/own_work.h"
 
 namespace sherd::detail {
 
 int64_t StateEntry::numel() const {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  return c10::multiply_integers(shape);
+}
+
+std::vector<std::string> StateEntry::names() const {
+  std::vector<std::string> names = {name};
+  names.insert(names.end(), aliases.begin(), aliases.end());
+  return names;
 }
 
 std::string StateEntry::described() const {
@@ -65,16 +74,15 @@ namespace {
 
 StateEntry entry_of(UnitParameter& parameter, const HeldPart& held, int shard_size) {
   const SegmentLayout& layout = held.segment.layout();
-  StateEntry entry;
-  entry.name = parameter.name;
-  entry.aliases = parameter.aliases;
-  entry.shape = parameter.tensor.sizes().vec();
-  entry.original_dtype = parameter.original_dtype;
-  entry.begin = held.range.begin;
-  entry.mine = held.values();
-  entry.trainable = parameter.trainable;
-  entry.is_written = parameter.has_values;
-  entry.has_values = &parameter.has_values;
+  StateEntry entry{.name = parameter.name,
+                   .aliases = parameter.aliases,
+                   .shape = parameter.tensor.sizes().vec(),
+                   .original_dtype = parameter.original_dtype,
+                   .begin = held.range.begin,
+                   .mine = held.values(),
+                   .trainable = parameter.trainable,
+                   .is_written = parameter.has_values,
+                   .has_values = &parameter.has_values};
   for (int rank = 0; rank < shard_size; ++rank) {
     entry.pieces.push_back(layout.held_by(layout.places[held.place], rank));
   }
@@ -82,16 +90,15 @@ StateEntry entry_of(UnitParameter& parameter, const HeldPart& held, int shard_si
 }
 
 StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
-  StateEntry entry;
-  entry.name = buffer.name;
-  entry.aliases = buffer.aliases;
-  entry.shape = buffer.tensor.sizes().vec();
-  entry.original_dtype = buffer.tensor.scalar_type();
-  entry.mine = own_work([&] { return buffer.tensor.detach().reshape({-1}); });
-  entry.buffer = buffer.tensor;
-  entry.is_written = buffer.is_written();
-  entry.has_values = &buffer.has_values;
-  entry.pieces.assign(static_cast<size_t>(shard_size), {});
+  StateEntry entry{.name = buffer.name,
+                   .aliases = buffer.aliases,
+                   .shape = buffer.tensor.sizes().vec(),
+                   .original_dtype = buffer.tensor.scalar_type(),
+                   .pieces = std::vector<Range>(static_cast<size_t>(shard_size)),
+                   .mine = own_work([&] { return buffer.tensor.detach().reshape({-1}); }),
+                   .buffer = buffer.tensor,
+                   .is_written = buffer.is_written(),
+                   .has_values = &buffer.has_values};
   entry.pieces.front().end = buffer.tensor.numel();
   return entry;
 }
@@ -99,34 +106,170 @@ StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
 }  // namespace
 
 std::vector<StateEntry> state_entries(ShardedModule& model) {
-  Engine& engine = detail::engine_of(model);
-  const int shard_size = engine.model.mesh.shard_size();
+  Model& data = engine_of(model).model;
+  const int shard_size = data.mesh.shard_size();
   std::vector<StateEntry> entries;
-  for_each_held_part(engine.model,
-                     [&](const UnitState&, UnitParameter& parameter, const HeldPart& held) {
-                       entries.push_back(entry_of(parameter, held, shard_size));
-                     });
-  for (ModelBuffer& buffer : engine.model.buffers) {
+  for_each_held_part(data, [&](const UnitState&, UnitParameter& parameter, const HeldPart& held) {
+    entries.push_back(entry_of(parameter, held, shard_size));
+  });
+  for (ModelBuffer& buffer : data.buffers) {
     entries.push_back(entry_of(buffer, shard_size));
   }
   return entries;
 }
 
+std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer* optimizer) {
+  std::map<std::string, OptimizerShard> shards;
+  if (optimizer != nullptr) {
+    for (OptimizerShard& shard : optimizer->state_shards()) {
+      shards.emplace(shard.parameter, std::move(shard));
+    }
+  }
+  return shards;
+}
+
 std::vector<int> senders(ShardedModule& model) {
-  const Mesh& mesh = detail::engine_of(model).model.mesh;
+  const Mesh& mesh = engine_of(model).model.mesh;
   const std::vector<std::string> places = model.world().all_gather(
-      std::to_string(mesh.replicate_rank()) + " " + std::to_string(mesh.shard_rank()));
+      mesh.replicate_rank() == 0 ? std::to_string(mesh.shard_rank()) : "none");
   std::vector<int> ranks(static_cast<size_t>(mesh.shard_size()), 0);
   for (size_t rank = 0; rank < places.size(); ++rank) {
-    std::istringstream place(places[rank]);
-    int replica = 0;
-    size_t shard_rank = 0;
-    place >> replica >> shard_rank;
-    if (replica == 0) {
-      ranks.at(shard_rank) = static_cast<int>(rank);
+    if (places[rank] != "none") {
+      ranks.at(std::stoul(places[rank])) = static_cast<int>(rank);
     }
   }
   return ranks;
+}
+
+void on_all_ranks(World& world, const std::string& failure, const std::function<void()>& work) {
+  static_cast<void>(agree(world, failure, [&] {
+    work();
+    return std::string();
+  }));
+}
+
+void broadcast_elements(World& world, int root, const at::Tensor& source, int64_t numel,
+                        c10::ScalarType dtype,
+                        const std::function<void(int64_t first, const at::Tensor& values)>& take) {
+  constexpr int64_t kChunkBytes = int64_t{1} << 20;
+  const at::NoGradGuard no_grad;
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+  const int64_t chunk = std::min(numel, kChunkBytes / element);
+  const bool sends = world.rank() == root;
+  const bool in_place =
+      sends && source.scalar_type() == dtype && source.is_contiguous() && source.is_cpu();
+  const at::Tensor staging =
+      own_work([&] { return in_place ? source : at::empty({chunk}, dtype); });
+  for (int64_t first = 0; first < numel; first += chunk) {
+    const int64_t count = std::min(chunk, numel - first);
+    const at::Tensor values = staging.narrow(0, in_place ? first : 0, count);
+    if (sends && !in_place) {
+      values.copy_(source.narrow(0, first, count));
+    }
+    // On the root the bytes are only read.
+    world.broadcast(const_cast<void*>(values.const_data_ptr()), count * element, root);
+    take(first, values);
+  }
+}
+
+namespace {
+
+bool lies_on_host(const ShardValues& values) {
+  const at::Tensor place = values.in_place();
+  return place.defined() && place.is_cpu();
+}
+
+void on_copies(const std::vector<const HostWork*>& batch, HostUse use) {
+  std::vector<at::Tensor> copies;
+  for (const HostWork* one : batch) {
+    copies.push_back(use == HostUse::Reads ? one->values.read().cpu()
+                                           : at::empty({one->values.numel()}, one->values.dtype()));
+  }
+  in_parallel(batch.size(), [&](size_t i) { batch[i]->work(0, copies[i]); });
+  for (size_t i = 0; use == HostUse::Fills && i < batch.size(); ++i) {
+    batch[i]->values.write(copies[i]);
+  }
+}
+
+// Values are offloaded for want of memory, so at most one HostWork is in memory at a time.
+void on_offloaded(const HostWork& one, HostUse use) {
+  if (use == HostUse::Fills) {
+    on_copies({&one}, use);
+    return;
+  }
+  one.values.for_each_stretch(/*writes=*/false, [&](int64_t first, const ShardValues& part) {
+    one.work(first, part.read().cpu());
+  });
+}
+
+}  // namespace
+
+void in_parallel(size_t count, const std::function<void(size_t)>& fn) {
+  std::atomic<size_t> next{0};
+  const auto take_all = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        fn(i);
+      } catch (...) {
+        next = count;
+        throw;
+      }
+    }
+  };
+  const auto threads = std::min(static_cast<int64_t>(count), int64_t{at::get_num_threads()});
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) { take_all(); });
+}
+
+void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
+  constexpr int64_t kCopiedBytes = int64_t{128} << 20;
+  std::vector<const HostWork*> in_place;
+  for (const HostWork& one : all) {
+    if (lies_on_host(one.values)) {
+      in_place.push_back(&one);
+    }
+  }
+  in_parallel(in_place.size(),
+              [&](size_t i) { in_place[i]->work(0, in_place[i]->values.in_place()); });
+  std::vector<const HostWork*> batch;
+  int64_t bytes = 0;
+  for (const HostWork& one : all) {
+    if (lies_on_host(one.values)) {
+      continue;
+    }
+    if (one.values.rests()) {
+      on_offloaded(one, use);
+      continue;
+    }
+    const int64_t more =
+        one.values.numel() * static_cast<int64_t>(c10::elementSize(one.values.dtype()));
+    if (bytes + more > kCopiedBytes) {
+      on_copies(std::exchange(batch, {}), use);
+      bytes = 0;
+    }
+    batch.push_back(&one);
+    bytes += more;
+  }
+  on_copies(batch, use);
+}
+
+bool can_be_read_as(c10::ScalarType stored, const ShardValues& values) {
+  return stored == values.dtype() || (c10::isFloatingType(stored) && values.is_floating_point());
+}
+
+void fill_entries(World& world, std::vector<StateEntry>& entries,
+                  const std::vector<HostWork>& reads, const std::string& source,
+                  const std::string& folder) {
+  constexpr std::chrono::minutes kLongestRead{30};  // other ranks wait as long
+  for (StateEntry& entry : entries) {
+    entry.begin_writing();
+  }
+  on_all_ranks(world, source + " could not be read", [&] {
+    const WorkPhase reading(world, "reading " + source + " in " + folder, kLongestRead);
+    on_host_in_parallel(reads, HostUse::Fills);
+  });
+  for (StateEntry& entry : entries) {
+    entry.finish_writing();
+  }
 }
 
 }  // namespace sherd::detail

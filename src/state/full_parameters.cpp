@@ -6,8 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
-#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
+#include "state/entries.h"
 #include "step/step.h"
 
 namespace sherd {
@@ -16,7 +16,7 @@ namespace {
 
 using detail::UnitState;
 
-// The named unit and those inside it.
+// Returns the named unit and those inside it.
 std::vector<UnitState*> units_named(detail::Engine& engine, const std::string& name) {
   std::vector<UnitState*> found;
   std::string known;
@@ -47,8 +47,7 @@ class Gathered {
         unit->reshard();
       }
       engine_.model.arena.trim();
-    } catch (
-        ...) {  // NOLINT(bugprone-empty-catch): a peer is lost, as the exception on its way says
+    } catch (...) {  // NOLINT(bugprone-empty-catch): a peer is lost; an exception in flight says so
     }
   }
 
@@ -65,7 +64,7 @@ class Gathered {
     engine_.step.set_full_parameters_shown(true);
   }
 
-  // Takes over elements that differ from what was gathered; the others keep their master's bits.
+  // Writes back the elements that differ from what was gathered; the other masters keep their bits.
   void write_back() {
     for (UnitState* unit : units_) {
       for (const auto& segment : unit->segments()) {
@@ -112,36 +111,18 @@ class Gathered {
   std::vector<UnitState*> units_;
 };
 
-// Reopens the window for optimizers of LibTorch when the call ends, even by an exception.
-class UpdateWindow {
- public:
-  explicit UpdateWindow(detail::Step& step) : step_(step) { step_.close_update_window(); }
-  ~UpdateWindow() {
-    if (step_.awaits_update_window()) {
-      step_.expect_update();  // after an exception, when ranks cannot be waited for
-    }
-  }
-  UpdateWindow(const UpdateWindow&) = delete;
-  UpdateWindow& operator=(const UpdateWindow&) = delete;
-  void open() { step_.open_update_window(); }
-
- private:
-  detail::Step& step_;
-};
-
-// Calls `inspect` on every rank. Where it throws, that exception passes; other ranks get an Error.
+// Calls `inspect` on every rank. If it throws, that rank rethrows; the others throw an Error.
 void inspect_on_all(World& world, const std::function<void()>& inspect) {
   std::exception_ptr mine;
   try {
-    static_cast<void>(detail::agree(world, "[with_full_parameters] failed", [&]() -> std::string {
+    detail::on_all_ranks(world, "[with_full_parameters] failed", [&] {
       try {
         inspect();
       } catch (...) {
         mine = std::current_exception();
         throw;
       }
-      return "";
-    }));
+    });
   } catch (const Error&) {
     if (mine) {
       std::rethrow_exception(mine);
@@ -156,26 +137,34 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
                           const std::function<void()>& inspect,
                           const FullParametersOptions& options) {
   detail::Engine& engine = detail::engine_of(model);
-  engine.step.require_between_steps("with_full_parameters");
-  engine.step.check_whole("with_full_parameters");
+  detail::Step& step = engine.step;
+  step.require_between_steps("with_full_parameters");
+  step.check_whole("with_full_parameters");
   detail::require_values(engine.model, "with_full_parameters");
   const std::vector<UnitState*> units = units_named(engine, unit);
-  engine.step.reshard_all();
-  UpdateWindow window(engine.step);
-  const at::NoGradGuard no_grad;
-  {
-    Gathered gathered(engine, units);
-    gathered.gather();
-    inspect_on_all(model.world(), inspect);
-    if (options.writeback) {
-      gathered.write_back();
+  step.reshard_all();
+  step.close_update_window();
+  try {
+    const at::NoGradGuard no_grad;
+    {
+      Gathered gathered(engine, units);
+      gathered.gather();
+      inspect_on_all(model.world(), inspect);
+      if (options.writeback) {
+        gathered.write_back();
+      }
     }
+    if (options.writeback) {
+      step.publish();
+      step.writing_ended(detail::State::Values);
+    }
+    step.open_update_window();
+  } catch (...) {
+    if (step.awaits_update_window()) {
+      step.expect_update();  // an update may follow, but ranks cannot be waited for
+    }
+    throw;
   }
-  if (options.writeback) {
-    engine.step.publish();
-    engine.step.writing_ended(detail::State::Values);
-  }
-  window.open();
 }
 
 }  // namespace sherd

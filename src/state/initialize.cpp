@@ -1,14 +1,23 @@
+// First values of a model: drawn by initialize(), or rank 0's.
+
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
+#include <torch/nn/module.h>
 
 #include "kernels/shard_math.h"
 #include "rendezvous/agree.h"
+#include "sherd/error.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
+#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/own_work.h"
 
@@ -16,37 +25,62 @@ namespace sherd {
 
 namespace {
 
-// Elements that are drawn at a time: 4 MiB of fp32 stay in a CPU's cache; a GPU takes 64 MiB.
-constexpr int64_t kChunkOnCpu = int64_t{1} << 20;
-constexpr int64_t kChunkOnDevice = int64_t{1} << 24;
+using NamedTensor = std::pair<std::string, at::Tensor>;
 
-// Where elements are drawn: on the device of the model, also where they rest on its host.
-c10::Device drawing_device(c10::Device device) {
-  return detail::has_device_kernels(device.type()) ? device : c10::Device(c10::kCPU);
+// Parameters and buffers, tied ones once.
+std::vector<NamedTensor> states_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> states;
+  std::set<const c10::TensorImpl*> seen;
+  const auto add = [&](const std::string& kind, const auto& named) {
+    for (const auto& item : named) {
+      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second) {
+        states.emplace_back(kind + " '" + item.key() + "'", item.value());
+      }
+    }
+  };
+  add("parameter", module.named_parameters());
+  add("buffer", module.named_buffers());
+  return states;
 }
 
-// Throws Error(Usage) for what was built on meta and no function filled.
-void fill_entries(std::vector<detail::StateEntry>& entries, uint64_t seed, c10::Device device,
-                  const ParamInitFn& param_init_fn, const ParamInitFn& buffer_init_fn) {
-  std::string left_out;
-  for (detail::StateEntry& entry : entries) {
-    ParameterInit init(entry, seed, device);
-    if (const ParamInitFn& fill = entry.is_buffer() ? buffer_init_fn : param_init_fn) {
-      fill(init);
+// Throws on every rank if one rank's states have no values here, or differ from rank 0's in name,
+// shape or dtype.
+void check_agreement(World& world, const std::vector<NamedTensor>& states) {
+  const std::vector<std::string> all =
+      detail::agree(world, "rank 0's values cannot be sent to all ranks", [&] {
+        std::string text;
+        for (const auto& [name, tensor] : states) {
+          if (tensor.is_meta() || detail::is_sharded(tensor)) {
+            throw Error(ExitCode::Usage,
+                        "[sync_module_states] " + name +
+                            (tensor.is_meta()
+                                 ? " is on the meta device: shard the module, and give it"
+                                 : " is sharded: call it before fully_shard, or give the sharded "
+                                   "model") +
+                            " rank 0's values by load_from_rank0.");
+          }
+          text += name + ": shape " + c10::str(tensor.sizes()) + ", " +
+                  c10::toString(tensor.scalar_type()) + "\n";
+        }
+        return text;
+      });
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    std::istringstream expected(all[0]);
+    std::istringstream found(all[rank]);
+    std::string expected_line;
+    std::string found_line;
+    while (expected || found) {
+      std::getline(expected, expected_line);
+      std::getline(found, found_line);
+      if (expected_line != found_line) {
+        throw Error(ExitCode::RanksDisagree,
+                    "[sync_module_states] ranks disagree. Rank 0 has " +
+                        (expected_line.empty() ? "nothing more" : expected_line) + "; rank " +
+                        std::to_string(rank) + " has " +
+                        (found_line.empty() ? "nothing more" : found_line) +
+                        ". Build the same module on all ranks.");
+      }
     }
-    if (init.is_filled()) {
-      entry.finish_writing();
-    } else if (!entry.is_written) {
-      left_out += "\n  " + entry.described();
-    }
-  }
-  if (!left_out.empty()) {
-    throw Error(ExitCode::Usage,
-                "[initialize] these have no values (they were built on the meta device, or an "
-                "operation has left them torn), and no function filled them:" +
-                    left_out +
-                    "\nCall one of the fill functions for each; buffers have a function of their "
-                    "own, buffer_init_fn.");
   }
 }
 
@@ -69,7 +103,7 @@ int64_t ParameterInit::fan_in() const {
     refuse("has " + std::to_string(shape().size()) +
            " dimensions and so no fan-in: give its range itself.");
   }
-  return std::accumulate(shape().begin() + 1, shape().end(), int64_t{1}, std::multiplies<>());
+  return c10::multiply_integers(shape().begin() + 1, shape().end());
 }
 
 void ParameterInit::fill_constant(double value) {
@@ -84,8 +118,11 @@ void ParameterInit::draw(const Distribution& distribution) {
            ", and random numbers are floating-point: use fill_constant or fill_from.");
   }
   constexpr int64_t kPerBlock = kernels::RandomWords::kPerBlock;
-  const c10::Device device = drawing_device(device_);
-  const int64_t most = device.is_cpu() ? kChunkOnCpu : kChunkOnDevice;
+  // Offloaded elements of a GPU's model are drawn on the GPU, too.
+  const c10::Device device =
+      detail::has_device_kernels(device_.type()) ? device_ : c10::Device(c10::kCPU);
+  // 4 MiB of fp32 stay in a CPU's cache; a GPU takes 64 MiB.
+  const int64_t most = int64_t{1} << (device.is_cpu() ? 20 : 24);
   const kernels::RandomWords words{seed_, kernels::stable_hash(entry_.name)};
   const int64_t numel = entry_.mine.numel();
   const int64_t skipped = entry_.begin % kPerBlock;  // of the first block
@@ -140,11 +177,48 @@ void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_in
                 const ParamInitFn& buffer_init_fn) {
   detail::ShardWriter writer(detail::engine_of(model).step, "initialize");
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
-  static_cast<void>(detail::agree(model.world(), "initialization failed", [&]() -> std::string {
-    fill_entries(entries, seed, model.world().device(), param_init_fn, buffer_init_fn);
-    return "";
-  }));
+  detail::on_all_ranks(model.world(), "initialization failed", [&] {
+    std::string left_out;
+    for (detail::StateEntry& entry : entries) {
+      ParameterInit init(entry, seed, model.world().device());
+      if (const ParamInitFn& fill = entry.is_buffer() ? buffer_init_fn : param_init_fn) {
+        fill(init);
+      }
+      if (init.is_filled()) {
+        entry.finish_writing();
+      } else if (!entry.is_written) {
+        left_out += "\n  " + entry.described();
+      }
+    }
+    if (!left_out.empty()) {
+      throw Error(ExitCode::Usage,
+                  "[initialize] these have no values (they were built on the meta device, or an "
+                  "operation has left them torn), and no function filled them:" +
+                      left_out +
+                      "\nCall one of the fill functions for each; buffers have a function of their "
+                      "own, buffer_init_fn.");
+    }
+  });
   writer.publish();
+}
+
+void sync_module_states(torch::nn::Module& module, World& world) {
+  const std::vector<NamedTensor> states = states_of(module);
+  check_agreement(world, states);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : states) {
+    const at::Tensor flat =
+        detail::own_work([&, whole = tensor] { return whole.detach().reshape({-1}); });
+    detail::broadcast_elements(world, 0, flat, flat.numel(), flat.scalar_type(),
+                               [&](int64_t first, const at::Tensor& values) {
+                                 if (world.rank() != 0) {
+                                   flat.narrow(0, first, values.numel()).copy_(values);
+                                 }
+                               });
+    if (!flat.is_alias_of(tensor)) {
+      tensor.copy_(flat.view(tensor.sizes()));
+    }
+  }
 }
 
 }  // namespace sherd

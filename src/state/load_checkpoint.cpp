@@ -1,74 +1,151 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
+#include <set>
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
-#include "rendezvous/agree.h"
+#include "files/sha256.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
+#include "state/checkpoint_files.h"
 #include "state/entries.h"
-#include "state/host_work.h"
-#include "state/shard_files.h"
 #include "step/step.h"
 
 namespace sherd {
 
+namespace detail {
+
 namespace {
 
-// A tensor of this rank that is read from the checkpoint.
-struct Target {
-  std::string kind;
-  std::string name;
-  int64_t begin = 0;  // elements of the whole tensor
-  detail::ShardValues values;
+// The part of a tensor in a shard file that one digest of the manifest covers.
+struct ShardBlock {
+  const SafetensorsFile* file = nullptr;
+  const SafetensorsEntry* entry = nullptr;
+  Range elements;  // of the tensor in the file
+  std::string sha256;
+};
+
+[[noreturn]] void damaged(const SafetensorsFile& file, const std::string& name,
+                          const std::string& how) {
+  throw Error(ExitCode::BadData, file.path() + ": tensor '" + name + "' " + how +
+                                     ". The checkpoint is damaged; resume from an older one.");
+}
+
+int64_t element_bytes(const SafetensorsEntry& entry) {
+  return static_cast<int64_t>(c10::elementSize(entry.dtype));
+}
+
+Range common(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+// Reads the whole block and checks its digest. `wanted` is a range of the tensor's elements; those
+// that lie in the block are converted into `out` [wanted.size()], a host tensor, before the digest
+// is known: `out` must not be used after an Error. Safe from several threads. Memory: 1 MiB. Throws
+// Error(BadData), naming file, tensor and elements.
+void read_verified(const ShardBlock& block, const Range& wanted, const at::Tensor& out) {
+  constexpr int64_t kChunkBytes = int64_t{1} << 20;
+  // Chunks that the disk reads while one is hashed: threads that share a file look random to the
+  // kernel's own readahead.
+  constexpr int64_t kAhead = 4;
+  const at::NoGradGuard no_grad;
+  const SafetensorsEntry& entry = *block.entry;
+  const int64_t end = block.elements.end;
+  const int64_t at_a_time = kChunkBytes / element_bytes(entry);
+  const auto buffer = std::make_unique_for_overwrite<double[]>(kChunkBytes / sizeof(double));
+  files::Sha256 digest;
+  for (int64_t first = block.elements.begin; first < end; first += at_a_time) {
+    const Range chunk{first, std::min(first + at_a_time, end)};
+    const int64_t prefetched = first == block.elements.begin ? 0 : kAhead;
+    block.file->prefetch(entry, std::min(chunk.end + prefetched * at_a_time, end),
+                         std::min(chunk.end + (kAhead + 1) * at_a_time, end));
+    block.file->read_elements(entry, chunk.begin, chunk.end, entry.dtype, buffer.get());
+    digest.add(buffer.get(), static_cast<size_t>(chunk.size() * element_bytes(entry)));
+    const Range copied = common(chunk, wanted);
+    if (copied.size() > 0) {
+      const at::Tensor read = at::from_blob(buffer.get(), {chunk.size()}, entry.dtype);
+      out.narrow(0, copied.begin - wanted.begin, copied.size())
+          .copy_(read.narrow(0, copied.begin - chunk.begin, copied.size()));
+    }
+  }
+  if (digest.finish() != block.sha256) {
+    damaged(*block.file, entry.name,
+            "has a different digest from that in the manifest for its elements " +
+                std::to_string(block.elements.begin) + " to " + std::to_string(end));
+  }
+}
+
+// The files of one checkpoint's folder, opened when first needed.
+class ShardFiles {
+ public:
+  explicit ShardFiles(std::string folder) : folder_(std::move(folder)) {}
+
+  // Returns the blocks with any of the elements `wanted` of a piece's tensor: `kind` is "value" or
+  // one of OptimizerShard, `block_bytes` that of the manifest. Reads the file's header alone.
+  // Throws as SafetensorsFile, and Error(BadData), naming file and tensor, if the file does not
+  // match the manifest.
+  [[nodiscard]] std::vector<ShardBlock> blocks(const CheckpointPiece& piece,
+                                               const std::string& kind,
+                                               const std::string& parameter, int64_t block_bytes,
+                                               const Range& wanted) {
+    auto& file = files_[piece.file];
+    if (!file) {
+      file = std::make_unique<SafetensorsFile>(folder_ + "/" + piece.file);
+    }
+    const std::string name = kind + "/" + parameter;
+    const SafetensorsEntry* entry = file->find(name);
+    const auto digests = piece.sha256.find(kind);
+    if (entry == nullptr || entry->numel() != piece.end - piece.begin ||
+        digests == piece.sha256.end() ||
+        static_cast<int64_t>(digests->second.size()) !=
+            blocks_in(entry->numel() * element_bytes(*entry), block_bytes)) {
+      damaged(*file, name, "does not match the manifest");
+    }
+    named_.insert(piece.file + "/" + name);
+    std::vector<ShardBlock> found;
+    const int64_t at_a_time =
+        block_bytes == 0 ? entry->numel() : block_bytes / element_bytes(*entry);
+    for (int64_t i = wanted.begin / at_a_time; i * at_a_time < wanted.end; ++i) {
+      const Range elements{i * at_a_time, std::min((i + 1) * at_a_time, entry->numel())};
+      found.push_back({file.get(), entry, elements, digests->second[static_cast<size_t>(i)]});
+    }
+    return found;
+  }
+
+  // Refuses a tensor of an opened file whose blocks were never requested: the manifest does not
+  // name it. Throws Error(BadData).
+  void check_all_named() const {
+    for (const auto& [name, file] : files_) {
+      for (const SafetensorsEntry& entry : file->entries()) {
+        if (!named_.contains(name + "/" + entry.name)) {
+          damaged(*file, entry.name, "is not in the manifest");
+        }
+      }
+    }
+  }
+
+ private:
+  std::string folder_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::set<std::string> named_;
 };
 
 using LoadedOptimizer = CheckpointableOptimizer*;  // null: none
-using Entries = std::vector<detail::StateEntry>;
-
-std::vector<Target> targets_of(const Entries& entries, const std::vector<OptimizerShard>& shards) {
-  std::vector<Target> targets;
-  std::map<std::string, int64_t> begins;
-  for (const detail::StateEntry& entry : entries) {
-    begins[entry.name] = entry.begin;
-    targets.push_back({"value", entry.name, entry.begin, entry.mine});
-  }
-  for (const OptimizerShard& shard : shards) {
-    for (const auto& [kind, tensor] : shard.tensors) {
-      targets.push_back({kind, shard.parameter, begins.at(shard.parameter),
-                         detail::ShardValues(tensor).resting(shard.use)});
-    }
-  }
-  return targets;
-}
+using Entries = std::vector<StateEntry>;
 
 const CheckpointParameter* find_saved(const CheckpointManifest& manifest, const std::string& name) {
-  if (const auto found = manifest.parameters.find(name); found != manifest.parameters.end()) {
-    return &found->second;
-  }
-  if (!manifest.buffers) {
-    return nullptr;
-  }
-  const auto found = manifest.buffers->find(name);
-  return found == manifest.buffers->end() ? nullptr : &found->second;
-}
-
-// Calls visit(piece, first, last) for the pieces that hold elements of the target, in elements of
-// the parameter.
-template <class Visit>
-void for_each_overlap(const CheckpointManifest& manifest, const Target& target, Visit&& visit) {
-  const int64_t end = target.begin + target.values.numel();
-  for (const CheckpointPiece& piece : find_saved(manifest, target.name)->pieces) {
-    const int64_t first = std::max(piece.begin, target.begin);
-    const int64_t last = std::min(piece.end, end);
-    if (first < last) {
-      visit(piece, first, last);
-    }
-  }
+  const auto& tensors = manifest.buffers && !manifest.parameters.contains(name)
+                            ? *manifest.buffers
+                            : manifest.parameters;
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? nullptr : &found->second;
 }
 
 void check_same_model(const std::string& folder, const CheckpointManifest& manifest,
@@ -79,7 +156,7 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
                                        ". Load it into the model that it was made from.");
   };
   size_t parameters = 0;
-  for (const detail::StateEntry& entry : entries) {
+  for (const StateEntry& entry : entries) {
     parameters += entry.is_buffer() ? 0U : 1U;
     const CheckpointParameter* saved = find_saved(manifest, entry.name);
     if (saved == nullptr) {
@@ -100,34 +177,20 @@ void check_same_model(const std::string& folder, const CheckpointManifest& manif
   }
 }
 
-void check_saved_dtype(const std::string& folder, const SafetensorsEntry& saved,
-                       const detail::ShardValues& values) {
-  if (saved.dtype != values.dtype() &&
-      !(c10::isFloatingType(saved.dtype) && values.is_floating_point())) {
-    throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
-                                       "' is of another model: its tensor '" + saved.name +
-                                       "' holds " + std::string(saved.dtype_name) +
-                                       ", and the model's " + c10::toString(values.dtype()) +
-                                       ". Load it into the model that it was made from.");
-  }
-}
-
-// Whether an entry keeps its values: older checkpoints hold no buffers, those with a base no
-// parameters that were frozen.
-bool is_kept(const detail::StateEntry& entry, const CheckpointManifest& manifest) {
+// Returns true if the entry keeps its values: older checkpoints hold no buffers, those with a base
+// no parameters that were frozen.
+bool is_kept(const StateEntry& entry, const CheckpointManifest& manifest) {
   return entry.is_buffer()
              ? !manifest.buffers
              : manifest.base && !entry.trainable && !manifest.parameters.contains(entry.name);
 }
 
-// What keeps its values must have some.
-void check_base_is_loaded(const std::string& folder, const Entries& entries,
-                          const CheckpointManifest& manifest, detail::Step& step) {
-  if (!manifest.base) {
-    return;
-  }
-  const bool is_torn = step.torn_values().has_value();
-  for (const detail::StateEntry& entry : entries) {
+// Returns the entries that the checkpoint restores. The other parameters must have values.
+Entries entries_of(const std::string& folder, ShardedModule& model,
+                   const CheckpointManifest& manifest) {
+  Entries entries = state_entries(model);
+  const bool is_torn = manifest.base && engine_of(model).step.torn_values().has_value();
+  for (const StateEntry& entry : entries) {
     if (!entry.is_buffer() && is_kept(entry, manifest) && !*entry.has_values) {
       throw Error(ExitCode::Usage,
                   "[load_checkpoint] the checkpoint in '" + folder +
@@ -136,14 +199,7 @@ void check_base_is_loaded(const std::string& folder, const Entries& entries,
                       ": load the base first (load_safetensors).");
     }
   }
-}
-
-// The entries that the checkpoint restores.
-Entries entries_of(const std::string& folder, ShardedModule& model,
-                   const CheckpointManifest& manifest) {
-  Entries entries = detail::state_entries(model);
-  check_base_is_loaded(folder, entries, manifest, detail::engine_of(model).step);
-  std::erase_if(entries, [&](const detail::StateEntry& entry) { return is_kept(entry, manifest); });
+  std::erase_if(entries, [&](const StateEntry& entry) { return is_kept(entry, manifest); });
   return entries;
 }
 
@@ -175,27 +231,49 @@ std::vector<OptimizerShard> shards_to_fill(const std::string& folder, LoadedOpti
   }
 }
 
-// One read per block that holds elements of a target; the files' headers have been checked.
-std::vector<detail::HostWork> planned_reads(detail::ShardFiles& files, const std::string& folder,
-                                            const CheckpointManifest& manifest,
-                                            const std::vector<Target>& targets) {
-  std::vector<detail::HostWork> reads;
-  for (const Target& target : targets) {
-    for_each_overlap(
-        manifest, target, [&](const CheckpointPiece& piece, int64_t first, int64_t last) {
-          const detail::Range wanted{first - piece.begin, last - piece.begin};
-          for (const detail::ShardBlock& block :
-               files.blocks(piece, target.kind, target.name, manifest.block_bytes, wanted)) {
-            check_saved_dtype(folder, *block.entry, target.values);
-            const detail::Range part{std::max(block.elements.begin, wanted.begin),
-                                     std::min(block.elements.end, wanted.end)};
-            reads.push_back(
-                {target.values.narrow(piece.begin + part.begin - target.begin, part.size()),
-                 [block, part](int64_t, const at::Tensor& host) {
-                   read_verified(block, part, host);
-                 }});
-          }
-        });
+// Returns one read per block that holds elements of this rank, after checking the files' headers.
+std::vector<HostWork> planned_reads(ShardFiles& files, const std::string& folder,
+                                    const CheckpointManifest& manifest, const Entries& entries,
+                                    const std::vector<OptimizerShard>& shards) {
+  std::vector<HostWork> reads;
+  // `start`: the first element of the piece, in elements of `values`; may be below 0.
+  const auto add_block = [&](const ShardBlock& block, const Range& wanted, int64_t start,
+                             const ShardValues& values) {
+    if (!can_be_read_as(block.entry->dtype, values)) {
+      throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
+                                         "' is of another model: its tensor '" + block.entry->name +
+                                         "' holds " + std::string(block.entry->dtype_name) +
+                                         ", and the model's " + c10::toString(values.dtype()) +
+                                         ". Load it into the model that it was made from.");
+    }
+    const Range part = common(block.elements, wanted);
+    reads.push_back(
+        {values.narrow(start + part.begin, part.size()),
+         [block, part](int64_t, const at::Tensor& host) { read_verified(block, part, host); }});
+  };
+  const auto add = [&](const std::string& kind, const std::string& name, int64_t begin,
+                       const ShardValues& values) {
+    for (const CheckpointPiece& piece : find_saved(manifest, name)->pieces) {
+      const Range held = common({piece.begin, piece.end}, {begin, begin + values.numel()});
+      if (held.size() > 0) {
+        const Range wanted{held.begin - piece.begin, held.end - piece.begin};
+        for (const ShardBlock& block :
+             files.blocks(piece, kind, name, manifest.block_bytes, wanted)) {
+          add_block(block, wanted, piece.begin - begin, values);
+        }
+      }
+    }
+  };
+  std::map<std::string, int64_t> begins;
+  for (const StateEntry& entry : entries) {
+    begins[entry.name] = entry.begin;
+    add("value", entry.name, entry.begin, entry.mine);
+  }
+  for (const OptimizerShard& shard : shards) {
+    for (const auto& [kind, tensor] : shard.tensors) {
+      add(kind, shard.parameter, begins.at(shard.parameter),
+          ShardValues(tensor).resting(shard.use));
+    }
   }
   return reads;
 }
@@ -203,39 +281,26 @@ std::vector<detail::HostWork> planned_reads(detail::ShardFiles& files, const std
 CheckpointManifest load(const std::string& folder, ShardedModule& model,
                         LoadedOptimizer optimizer) {
   CheckpointManifest manifest;
-  detail::ShardFiles files(folder);
+  ShardFiles files(folder);
   Entries entries;
   std::vector<OptimizerShard> shards;
-  std::vector<detail::HostWork> reads;
-  const std::string failure = "the checkpoint could not be read";
-  static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
+  std::vector<HostWork> reads;
+  on_all_ranks(model.world(), "the checkpoint could not be read", [&] {
     manifest = CheckpointManifest::read(folder);
     entries = entries_of(folder, model, manifest);
     check_same_model(folder, manifest, entries);
     shards = shards_to_fill(folder, optimizer, manifest);
-    reads = planned_reads(files, folder, manifest, targets_of(entries, shards));
-    return "";
-  }));
-  detail::Step& step = detail::engine_of(model).step;
-  detail::ShardWriter writer(step, "load_checkpoint");
-  for (detail::StateEntry& entry : entries) {
-    entry.begin_writing();
-  }
+    reads = planned_reads(files, folder, manifest, entries, shards);
+  });
+  Step& step = engine_of(model).step;
+  ShardWriter writer(step, "load_checkpoint");
   if (optimizer != nullptr) {
-    step.writing_begins(detail::State::Optimizer, "load_checkpoint");
+    step.writing_begins(State::Optimizer, "load_checkpoint");
   }
-  static_cast<void>(detail::agree(model.world(), failure, [&]() -> std::string {
-    const WorkPhase reading(model.world(), "reading the checkpoint in " + folder,
-                            detail::kLongestRead);
-    detail::on_host_in_parallel(reads, detail::HostUse::Fills);
-    return "";
-  }));
-  for (detail::StateEntry& entry : entries) {
-    entry.finish_writing();
-  }
+  fill_entries(model.world(), entries, reads, "the checkpoint", folder);
   if (optimizer != nullptr) {
     optimizer->restore(manifest.optimizer_steps, shards);
-    step.writing_ended(detail::State::Optimizer);
+    step.writing_ended(State::Optimizer);
   }
   model.zero_grad();
   writer.publish();
@@ -244,34 +309,28 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
 
 }  // namespace
 
+}  // namespace detail
+
 CheckpointManifest load_checkpoint(ShardedModule& model, CheckpointableOptimizer& optimizer,
                                    const std::string& folder) {
-  return load(folder, model, &optimizer);
+  return detail::load(folder, model, &optimizer);
 }
 
 CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& folder) {
-  return load(folder, model, nullptr);
+  return detail::load(folder, model, nullptr);
 }
 
 CheckpointManifest verify_checkpoint(const std::string& folder) {
   CheckpointManifest manifest = CheckpointManifest::read(folder);
   detail::ShardFiles files(folder);
   std::vector<detail::ShardBlock> blocks;
-  for (const auto* tensors :
-       {&manifest.parameters, manifest.buffers ? &*manifest.buffers : nullptr}) {
-    if (tensors == nullptr) {
-      continue;
+  detail::for_each_piece(manifest, [&](const std::string& name, const CheckpointPiece& piece) {
+    for (const auto& [kind, digests] : piece.sha256) {
+      std::ranges::move(
+          files.blocks(piece, kind, name, manifest.block_bytes, {0, piece.end - piece.begin}),
+          std::back_inserter(blocks));
     }
-    for (const auto& [name, tensor] : *tensors) {
-      for (const CheckpointPiece& piece : tensor.pieces) {
-        for (const auto& [kind, digests] : piece.sha256) {
-          std::ranges::move(
-              files.blocks(piece, kind, name, manifest.block_bytes, {0, piece.end - piece.begin}),
-              std::back_inserter(blocks));
-        }
-      }
-    }
-  }
+  });
   files.check_all_named();
   detail::in_parallel(blocks.size(), [&](size_t i) { read_verified(blocks[i], {}, {}); });
   return manifest;

@@ -17,9 +17,6 @@
 #include "sherd/safetensors.h"
 #include "state/checkpoint_files.h"
 #include "state/entries.h"
-#include "state/host_work.h"
-#include "state/manifest.h"
-#include "state/shard_files.h"
 #include "step/step.h"
 
 namespace sherd {
@@ -28,17 +25,19 @@ namespace {
 
 using nlohmann::json;
 
-// The tensors of one parameter or buffer that this rank writes, by kind.
-struct HeldPiece {
-  std::string name;
-  int64_t begin = 0;
-  int64_t end = 0;
-  std::map<std::string, detail::ShardValues> tensors;
-};
-
+using Digests = std::vector<std::string>;               // by block
 using SavedOptimizer = const CheckpointableOptimizer*;  // null: none
 
-// Those that the checkpoint holds.
+// A tensor that this rank writes.
+struct HeldTensor {
+  std::string kind;
+  std::string name;        // of the parameter or buffer
+  detail::Range elements;  // of the whole tensor
+  detail::ShardValues values;
+  Digests digests = {};
+};
+
+// Returns the entries that the checkpoint holds.
 std::vector<detail::StateEntry> saved_entries(ShardedModule& model,
                                               const CheckpointContents& contents) {
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
@@ -48,48 +47,55 @@ std::vector<detail::StateEntry> saved_entries(ShardedModule& model,
   return entries;
 }
 
-std::map<std::string, OptimizerShard> shards_of(SavedOptimizer optimizer) {
-  std::map<std::string, OptimizerShard> shards;
-  if (optimizer != nullptr) {
-    for (OptimizerShard& shard : optimizer->state_shards()) {
-      shards.emplace(shard.parameter, std::move(shard));
-    }
-  }
-  return shards;
-}
-
-std::vector<HeldPiece> held_pieces(ShardedModule& model, SavedOptimizer optimizer,
-                                   const CheckpointContents& contents) {
-  const std::map<std::string, OptimizerShard> shards = shards_of(optimizer);
+std::vector<HeldTensor> held_tensors(ShardedModule& model, SavedOptimizer optimizer,
+                                     const CheckpointContents& contents) {
+  const std::map<std::string, OptimizerShard> shards = detail::shards_of(optimizer);
   const bool writes_buffers = detail::engine_of(model).model.mesh.shard_rank() == 0;
-  std::vector<HeldPiece> held;
+  std::vector<HeldTensor> held;
   for (const detail::StateEntry& entry : saved_entries(model, contents)) {
     if (entry.mine.numel() == 0 || (entry.is_buffer() && !writes_buffers)) {
       continue;
     }
-    HeldPiece& piece =
-        held.emplace_back(HeldPiece{entry.name, entry.begin, entry.begin + entry.mine.numel(), {}});
+    std::map<std::string, detail::ShardValues> tensors;  // by kind
     if (const auto shard = shards.find(entry.name); shard != shards.end()) {
       for (const auto& [kind, tensor] : shard->second.tensors) {
-        piece.tensors[kind] = detail::ShardValues(tensor).resting(shard->second.use);
+        tensors[kind] = detail::ShardValues(tensor).resting(shard->second.use);
       }
     }
-    piece.tensors["value"] = entry.mine;
+    tensors["value"] = entry.mine;
+    const detail::Range elements{entry.begin, entry.begin + entry.mine.numel()};
+    for (const auto& [kind, values] : tensors) {
+      held.push_back({kind, entry.name, elements, values});
+    }
   }
   return held;
 }
 
-// Others wait as long for one write or fsync of a slow disk or file server.
+// The longest time of one write or fsync on a slow disk or file server: other ranks wait as long.
 constexpr std::chrono::seconds kSlowestWrite{60};
-// Made durable at a time, so that no fsync is longer.
-constexpr int64_t kDurableBytes = int64_t{256} << 20;
 
-// Makes a file durable part by part, and reports that. All threads of a rank add to it.
-class ReportedWrites {
+// Writes a file, makes it durable part by part, and reports progress. Safe from several threads.
+class ReportedWriter {
  public:
-  ReportedWrites(const WorkPhase& phase, SafetensorsWriter& writer)
+  ReportedWriter(const WorkPhase& phase, SafetensorsWriter& writer)
       : phase_(phase), writer_(writer) {}
+
+  // Writes a part of a tensor from its byte `first_byte` on, and adds it to `digest`.
+  void write(const std::string& name, int64_t first_byte, const at::Tensor& part,
+             files::Sha256& digest) {
+    constexpr size_t kChunkBytes = size_t{1} << 20;  // is still in the cache when it is written
+    const auto* bytes = static_cast<const char*>(part.const_data_ptr());
+    for (size_t first = 0; first < part.nbytes(); first += kChunkBytes) {
+      const size_t count = std::min(kChunkBytes, part.nbytes() - first);
+      digest.add(bytes + first, count);
+      writer_.write_at(name, static_cast<uint64_t>(first_byte) + first, bytes + first, count);
+      add(static_cast<int64_t>(count));
+    }
+  }
+
+ private:
   void add(int64_t bytes) {
+    constexpr int64_t kDurableBytes = int64_t{256} << 20;  // limits the time of one fsync
     const std::lock_guard lock(mutex_);
     written_ += bytes;
     if (written_ - durable_ >= kDurableBytes) {
@@ -100,7 +106,6 @@ class ReportedWrites {
                   std::to_string(writer_.file_bytes() >> 20) + " MiB");
   }
 
- private:
   const WorkPhase& phase_;
   SafetensorsWriter& writer_;
   std::mutex mutex_;
@@ -108,38 +113,22 @@ class ReportedWrites {
   int64_t durable_ = 0;
 };
 
-using Digests = std::vector<std::string>;  // by block
-
-// Writes a part of a tensor, which begins at its byte `first_byte`, and adds it to `digest`.
-void write_part(SafetensorsWriter& writer, ReportedWrites& written, const std::string& name,
-                int64_t first_byte, const at::Tensor& part, files::Sha256& digest) {
-  constexpr size_t kChunkBytes = size_t{1} << 20;  // is still in the cache when it is written
-  const auto* bytes = static_cast<const char*>(part.const_data_ptr());
-  for (size_t first = 0; first < part.nbytes(); first += kChunkBytes) {
-    const size_t count = std::min(kChunkBytes, part.nbytes() - first);
-    digest.add(bytes + first, count);
-    writer.write_at(name, static_cast<uint64_t>(first_byte) + first, bytes + first, count);
-    written.add(static_cast<int64_t>(count));
-  }
-}
-
-// Adds the writing of each block of a tensor; `digests` gets one digest per block.
-void plan_writes(SafetensorsWriter& writer, ReportedWrites& written, const std::string& name,
-                 const detail::ShardValues& values, Digests& digests,
-                 std::vector<detail::HostWork>& writes) {
-  const auto element = static_cast<int64_t>(c10::elementSize(values.dtype()));
+// Adds the writing of each block of a tensor, which also computes its digest.
+void plan_writes(ReportedWriter& writer, HeldTensor& held, std::vector<detail::HostWork>& writes) {
+  const auto element = static_cast<int64_t>(c10::elementSize(held.values.dtype()));
   const int64_t at_a_time = kDigestBlockBytes / element;
-  digests.resize(
-      static_cast<size_t>(detail::blocks_in(values.numel() * element, kDigestBlockBytes)));
-  for (size_t i = 0; i < digests.size(); ++i) {
+  held.digests.resize(
+      static_cast<size_t>(detail::blocks_in(held.values.numel() * element, kDigestBlockBytes)));
+  for (size_t i = 0; i < held.digests.size(); ++i) {
     const int64_t begin = static_cast<int64_t>(i) * at_a_time;
-    const int64_t numel = std::min(at_a_time, values.numel() - begin);
-    writes.push_back({values.narrow(begin, numel), [&, name, begin, numel, element, i,
-                                                    digest = std::make_shared<files::Sha256>()](
-                                                       int64_t first, const at::Tensor& part) {
-                        write_part(writer, written, name, (begin + first) * element, part, *digest);
+    const int64_t numel = std::min(at_a_time, held.values.numel() - begin);
+    writes.push_back({held.values.narrow(begin, numel),
+                      [&, begin, numel, element, i, digest = std::make_shared<files::Sha256>()](
+                          int64_t first, const at::Tensor& part) {
+                        writer.write(held.kind + "/" + held.name, (begin + first) * element, part,
+                                     *digest);
                         if (first + part.numel() == numel) {
-                          digests[i] = digest->finish();
+                          held.digests[i] = digest->finish();
                         }
                       }});
   }
@@ -147,67 +136,60 @@ void plan_writes(SafetensorsWriter& writer, ReportedWrites& written, const std::
 
 // Writes this rank's file and returns its pieces as JSON, by name.
 json write_shard(const World& world, const std::string& folder, const std::string& file,
-                 const std::vector<HeldPiece>& held) {
+                 std::vector<HeldTensor> held) {
   std::vector<SafetensorsSpec> specs;
-  for (const HeldPiece& piece : held) {
-    for (const auto& [kind, values] : piece.tensors) {
-      specs.push_back({kind + "/" + piece.name, values.dtype(), {values.numel()}});
-    }
+  for (const HeldTensor& tensor : held) {
+    specs.push_back(
+        {tensor.kind + "/" + tensor.name, tensor.values.dtype(), {tensor.values.numel()}});
   }
   const WorkPhase phase(world, "writing " + file, kSlowestWrite);
   SafetensorsWriter writer(folder + "/" + file, specs);
-  ReportedWrites written(phase, writer);
-  std::map<std::string, std::map<std::string, Digests>> digests;  // by name and kind
+  ReportedWriter reported(phase, writer);
   std::vector<detail::HostWork> writes;
-  for (const HeldPiece& piece : held) {
-    for (const auto& [kind, values] : piece.tensors) {
-      plan_writes(writer, written, kind + "/" + piece.name, values, digests[piece.name][kind],
-                  writes);
-    }
+  for (HeldTensor& tensor : held) {
+    plan_writes(reported, tensor, writes);
   }
   detail::on_host_in_parallel(writes, detail::HostUse::Reads);
   writer.finish();
   json pieces = json::object();
-  for (const HeldPiece& piece : held) {
-    pieces[piece.name] = {
-        {"begin", piece.begin}, {"end", piece.end}, {"sha256", digests.at(piece.name)}};
+  for (const HeldTensor& tensor : held) {
+    json& piece = pieces[tensor.name];
+    piece["begin"] = tensor.elements.begin;
+    piece["end"] = tensor.elements.end;
+    piece["sha256"][tensor.kind] = tensor.digests;
   }
   return pieces;
 }
 
-// Shapes, and the updates of each parameter where they are not those of the optimizer.
+// Returns all but the note. `ranks`: what write_shard() returned on each rank.
 CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer,
-                            const CheckpointContents& contents) {
+                            const CheckpointContents& contents,
+                            const std::vector<std::string>& ranks) {
   CheckpointManifest manifest;
-  manifest.base = contents.base;
+  manifest.world_size = static_cast<int64_t>(ranks.size());
   manifest.optimizer_steps = optimizer == nullptr ? 0 : optimizer->steps_done();
+  manifest.base = contents.base;
   manifest.buffers.emplace();
   for (const detail::StateEntry& entry : saved_entries(model, contents)) {
     (entry.is_buffer() ? *manifest.buffers : manifest.parameters)[entry.name].shape = entry.shape;
   }
-  for (const auto& [name, shard] : shards_of(optimizer)) {
+  for (const auto& [name, shard] : detail::shards_of(optimizer)) {
     if (shard.steps != manifest.optimizer_steps) {
       manifest.parameters.at(name).optimizer_steps = shard.steps;
     }
   }
-  return manifest;
-}
-
-// `ranks`: what write_shard() returned on each.
-void add_pieces(CheckpointManifest& manifest, int shard_size,
-                const std::vector<std::string>& ranks) {
-  manifest.world_size = static_cast<int64_t>(ranks.size());
+  const int shard_size = detail::engine_of(model).model.mesh.shard_size();
   for (int rank = 0; rank < shard_size; ++rank) {  // pieces are listed in rank order
     const std::string file = detail::shard_file_name(rank, shard_size);
     const json pieces = json::parse(ranks[static_cast<size_t>(rank)]);
     for (const auto& [name, piece] : pieces.items()) {
-      const auto parameter = manifest.parameters.find(name);
-      CheckpointParameter& tensor =
-          parameter != manifest.parameters.end() ? parameter->second : manifest.buffers->at(name);
-      tensor.pieces.push_back({file, piece["begin"].get<int64_t>(), piece["end"].get<int64_t>(),
-                               piece["sha256"].get<std::map<std::string, Digests>>()});
+      auto& tensors = manifest.parameters.contains(name) ? manifest.parameters : *manifest.buffers;
+      tensors.at(name).pieces.push_back({file, piece["begin"].get<int64_t>(),
+                                         piece["end"].get<int64_t>(),
+                                         piece["sha256"].get<std::map<std::string, Digests>>()});
     }
   }
+  return manifest;
 }
 
 void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimizer,
@@ -221,7 +203,7 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
   const bool first = world.rank() == 0;
   bool begun = false;
   try {
-    static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
+    detail::on_all_ranks(world, failure, [&] {
       target = detail::checkpoint_path(folder);
       temporary = target + ".tmp";
       if (first) {
@@ -233,29 +215,26 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
         files::remove_folder(temporary);
         files::make_folder(temporary);
       }
-      return "";
-    }));
+    });
     const std::vector<std::string> ranks = detail::agree(world, failure, [&] {
       if (mesh.replicate_rank() != 0) {
         return std::string();  // the first row writes the same
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
       std::string pieces =
-          write_shard(world, temporary, file, held_pieces(model, optimizer, contents)).dump();
+          write_shard(world, temporary, file, held_tensors(model, optimizer, contents)).dump();
       detail::rest(detail::engine_of(model).model);
       return pieces;
     });
-    static_cast<void>(detail::agree(world, failure, [&]() -> std::string {
+    detail::on_all_ranks(world, failure, [&] {
       if (first) {
         const WorkPhase phase(world, "writing the manifest of " + target, kSlowestWrite);
-        CheckpointManifest manifest = describe(model, optimizer, contents);
+        CheckpointManifest manifest = describe(model, optimizer, contents, ranks);
         manifest.note = note;
-        add_pieces(manifest, mesh.shard_size(), ranks);
         files::write_file(temporary + "/" + detail::kManifestName, detail::to_json(manifest));
         files::replace_folder(temporary, target);
       }
-      return "";
-    }));
+    });
   } catch (const Error& error) {
     if (begun && !error.is_of_peers()) {
       std::error_code ignored;  // the first failure is reported

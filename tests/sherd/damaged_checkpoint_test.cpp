@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "state/manifest.h"
 #include "sherd/checkpoint.h"
+#include "state/checkpoint_files.h"
 #include "tests/sherd/saved_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"

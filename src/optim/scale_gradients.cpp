@@ -1,16 +1,79 @@
+// Factors on all gradients: clipping by the global norm, and GradScaler.
+
+#include <cmath>
+#include <string>
 #include <utility>
 
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
 #include <torch/optim/optimizer.h>
 
+#include "kernels/shard_math.h"
 #include "sherd/optim.h"
 #include "step/step.h"
 #include "storage/own_work.h"
+#include "storage/profiler_range.h"
 
 namespace sherd {
+
+namespace {
+
+// torch.nn.utils.clip_grad_norm_ adds the same 1e-6, so the clipped norm is just below max_norm.
+detail::PendingFactor factor_of(const at::Tensor& norm, double max_norm) {
+  if (std::isinf(max_norm)) {
+    return {};
+  }
+  if (!norm.is_cpu()) {
+    return {.on_device = detail::shard_math::clip_factor_on_device(at::mul(norm, norm), max_norm)};
+  }
+  const double factor = max_norm / (norm.item<double>() + 1e-6);
+  return {.number = std::isfinite(factor) && factor < 1.0 ? factor : 1.0};
+}
+
+void check_above_zero(const char* what, double value) {
+  if (!(value > 0)) {
+    throw Error(ExitCode::Usage, std::string("[clip_grad_norm] ") + what +
+                                     " must be above 0, got " + std::to_string(value) + ".");
+  }
+}
+
+void set_factor(detail::Step& step, detail::PendingFactor factor) {
+  step.gradients().set_pending_factor(std::move(factor));
+  if (step.masters_handed_out()) {
+    step.gradients().apply_pending_factor();  // only the fused optimizer applies it
+  }
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
+  const detail::ProfilerRange range("clip_grad_norm");
+  check_above_zero("max_norm", max_norm);
+  check_above_zero("norm_type", norm_type);
+  detail::Engine& engine = detail::engine_of(model);
+  engine.step.leave_failed_backward();
+  engine.step.reductions().check_gradients_are_kept("[clip_grad_norm]");
+  detail::Gradients& gradients = engine.step.gradients();
+  gradients.check_reduced("[clip_grad_norm]");
+  gradients.apply_pending_factor();
+  const bool is_max = std::isinf(norm_type);
+  // Σ |x|^p over all gradients, or the largest |x|: double [] on the model's device, equal on every
+  // rank.
+  at::Tensor powers =
+      norm_type == 2.0 ? gradients.sum_of_squares() : gradients.sum_of_powers(norm_type);
+  const ReduceOp op = is_max ? ReduceOp::Max : ReduceOp::Sum;
+  engine.model.collectives.run(detail::Work::Collective, "all-reduce of the gradient norm", "root",
+                               [&] { powers = gradients.agree_on_use_with(powers, op); });
+  const at::Tensor norm = detail::own_work([&] {
+    return is_max ? powers : norm_type == 2.0 ? at::sqrt(powers) : at::pow(powers, 1.0 / norm_type);
+  });
+  set_factor(engine.step, detail::own_work([&] { return factor_of(norm, max_norm); }));
+  return norm;
+}
 
 GradScaler::GradScaler(ShardedModule model, GradScalerOptions options)
     : model_(std::move(model)), options_(options) {
@@ -57,10 +120,7 @@ at::Tensor GradScaler::unscale() {
     factor = {.on_device =
                   detail::own_work([&] { return factor.on(scale_.device()).div(scale_); })};
   }
-  gradients.set_pending_factor(std::move(factor));
-  if (engine.step.masters_handed_out()) {
-    gradients.apply_pending_factor();  // only the fused optimizer applies it
-  }
+  set_factor(engine.step, std::move(factor));
   return found_inf_;
 }
 
