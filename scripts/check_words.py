@@ -60,10 +60,6 @@ ALLOWED = {
     "src/optim/adamw_state.h": "stretch",
     "src/state/transfer.cpp": "stretch",
     "src/rendezvous/c10d_world.cpp": "Door Roster WaitBoard together",
-    "src/rendezvous/reachability.cpp": "Speaker",
-    "src/rendezvous/rendezvous.cpp": "Round",
-    "src/rendezvous/round.cpp": "Round",
-    "src/rendezvous/round.h": "Round",
 }
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -1,6 +1,6 @@
 // Whether hosts reach each other; between real ones: e2e/hosts_test.cpp.
 
-#include "rendezvous/reachability.h"
+#include "rendezvous/rendezvous.h"
 
 #include <chrono>
 #include <functional>
