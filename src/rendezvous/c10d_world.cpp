@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -19,13 +21,9 @@
 #include "comm/without_sigpipe.h"
 #include "launch/rank_environment.h"
 #include "rendezvous/backends.h"
-#include "rendezvous/cuda_library.h"
-#include "rendezvous/gpu_sharing.h"
+#include "rendezvous/gpus.h"
 #include "rendezvous/network.h"
-#include "rendezvous/nvidia_driver.h"
-#include "rendezvous/reachability.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/store_board.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -49,6 +47,66 @@ std::chrono::milliseconds timeout_of(const WorldOptions& options,
   }
   return timeout;
 }
+
+std::string progress_key(int rank) {
+  return "progress/" + std::to_string(rank);
+}
+
+std::vector<uint8_t> bytes_of_report(const WorkReport& report) {
+  const std::string text = std::to_string(report.number) + " " +
+                           std::to_string(report.limit.count()) + " " + report.what;
+  return {text.begin(), text.end()};
+}
+
+WorkReport report_from(const std::vector<uint8_t>& bytes) {
+  std::istringstream text(std::string(bytes.begin(), bytes.end()));
+  WorkReport report;
+  int64_t limit_ms = 0;
+  text >> report.number >> limit_ms;
+  text.get();  // the space
+  std::getline(text, report.what, '\0');
+  report.limit = std::chrono::milliseconds(limit_ms);
+  return report;
+}
+
+/// Reports of progress in the store of the rendezvous. Putting a report sends one message and does
+/// not wait for an answer. Reading takes two exchanges with the store per rank; each has the limit
+/// of the store's connection (limit_connections_to()).
+class StoreBoard final : public ProgressBoard {
+ public:
+  StoreBoard(c10::intrusive_ptr<c10d::Store> store, int world_size)
+      : store_(std::move(store)), world_size_(world_size) {}
+  void put(int rank, const WorkReport& report) override {
+    if (is_lost_) {
+      return;
+    }
+    try {
+      store_->set(progress_key(rank), bytes_of_report(report));
+    } catch (const std::exception&) {
+      is_lost_ = true;
+    }
+  }
+
+  [[nodiscard]] std::vector<WorkReport> reports() override {
+    std::vector<WorkReport> all(static_cast<size_t>(world_size_));
+    try {
+      for (int rank = 0; rank < world_size_ && !is_lost_; ++rank) {
+        if (store_->check({progress_key(rank)})) {
+          all[static_cast<size_t>(rank)] = report_from(store_->get(progress_key(rank)));
+        }
+      }
+    } catch (const std::exception&) {
+      is_lost_ = true;
+    }
+    return is_lost_ ? std::vector<WorkReport>() : all;
+  }
+  [[nodiscard]] bool is_lost() const override { return is_lost_; }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+  int world_size_;
+  std::atomic<bool> is_lost_ = false;
+};
 
 /// Where ranks connect to this one. It answers only while groups are connected: strangers could
 /// otherwise take all descriptors of the process.
@@ -310,27 +368,6 @@ class C10dWorld final : public Backend {
 };
 
 }  // namespace
-
-c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
-  if (type == c10::DeviceType::CPU) {
-    return c10::Device(c10::kCPU);
-  }
-  if (type != c10::DeviceType::CUDA) {
-    throw Error(ExitCode::Unavailable, "no device '" +
-                                           c10::DeviceTypeName(type, /*lower_case=*/true) +
-                                           "' can be used: Sherd computes on CPUs and on GPUs of "
-                                           "NVIDIA, c10::kCUDA.");
-  }
-  const Gpus& found = gpus();
-  if (!found.problem.empty()) {
-    throw Error(ExitCode::Unavailable, "no GPU can be used: " + found.problem);
-  }
-  const int number = local_rank % static_cast<int>(found.all.size());
-  take_gpu(number, found.all[static_cast<size_t>(number)]);
-  // Else whatever goes back to "the device before" makes a context on GPU 0, in each process.
-  cuda_functions().initialize_device(number);
-  return {type, static_cast<c10::DeviceIndex>(number)};
-}
 
 std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options) {
   const RankEnvironment environment = launch::detect(launch::process_environment);

@@ -89,7 +89,7 @@ nlohmann::json host_entry(int rank, const std::string& address, std::uint16_t po
 }
 
 // "rank 1 on node1".
-std::string name_of(const nlohmann::json& host) {
+std::string host_text(const nlohmann::json& host) {
   return "rank " + std::to_string(host.at("rank").get<int>()) + " on " +
          host.at("host_name").get<std::string>();
 }
@@ -104,8 +104,8 @@ nlohmann::json faults_of(const nlohmann::json& own, const nlohmann::json& hosts)
   nlohmann::json lines = nlohmann::json::array();
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!dialled[i].fault.empty()) {
-      lines.push_back(name_of(own) + " (" + own.at("address").get<std::string>() +
-                      ") cannot reach " + name_of(hosts[i]) + " at " +
+      lines.push_back(host_text(own) + " (" + own.at("address").get<std::string>() +
+                      ") cannot reach " + host_text(hosts[i]) + " at " +
                       to_text(endpoints[i], dialled[i]));
     }
   }
