@@ -43,7 +43,7 @@ const Driver& driver() {
 
 // Calls a function of the driver. Returns CUDA_ERROR_NOT_FOUND if the driver has no such function.
 template <class... Arguments>
-int call(const char* name, Arguments... arguments) {
+int call_driver(const char* name, Arguments... arguments) {
   constexpr int kNotFound = 500;
   const auto function = reinterpret_cast<int (*)(Arguments...)>(::dlsym(driver().library, name));
   return function == nullptr ? kNotFound : function(arguments...);
@@ -60,7 +60,7 @@ std::string visible_text() {
 
 std::string error_text(int error) {
   const char* text = nullptr;
-  return call("cuGetErrorString", error, &text) == 0 && text != nullptr
+  return call_driver("cuGetErrorString", error, &text) == 0 && text != nullptr
              ? std::string(text) + " (CUDA's error " + std::to_string(error) + ")"
              : "CUDA's error " + std::to_string(error);
 }
@@ -72,14 +72,14 @@ std::string trouble_with_driver() {
            "). Install one, or compute on the CPU.";
   }
   int version = 0;
-  static_cast<void>(call("cuDriverGetVersion", &version));
+  static_cast<void>(call_driver("cuDriverGetVersion", &version));
   if (version < kNeededCuda) {
     return "the NVIDIA driver is too old: it is made for CUDA " + version_text(version) +
            ", and LibTorch's part for GPUs needs " + version_text(kNeededCuda) +
            ". Install driver " + (kNeededCuda < 13000 ? "525" : "580") +
            " or newer, or compute on the CPU.";
   }
-  const int error = call("cuInit", 0U);
+  const int error = call_driver("cuInit", 0U);
   if (error == kNoDevice) {
     return "the NVIDIA driver shows no GPU." + visible_text();
   }
@@ -92,12 +92,13 @@ Gpu described(int number) {
   std::array<unsigned char, 16> uuid{};
   std::size_t bytes = 0;
   Gpu gpu;
-  static_cast<void>(call("cuDeviceGet", &device, number));
-  static_cast<void>(call("cuDeviceGetName", name.data(), static_cast<int>(name.size()), device));
-  static_cast<void>(call("cuDeviceGetAttribute", &gpu.major, kMajor, device));
-  static_cast<void>(call("cuDeviceGetAttribute", &gpu.minor, kMinor, device));
-  static_cast<void>(call("cuDeviceTotalMem_v2", &bytes, device));
-  if (call("cuDeviceGetUuid_v2", uuid.data(), device) == 0) {
+  static_cast<void>(call_driver("cuDeviceGet", &device, number));
+  static_cast<void>(
+      call_driver("cuDeviceGetName", name.data(), static_cast<int>(name.size()), device));
+  static_cast<void>(call_driver("cuDeviceGetAttribute", &gpu.major, kMajor, device));
+  static_cast<void>(call_driver("cuDeviceGetAttribute", &gpu.minor, kMinor, device));
+  static_cast<void>(call_driver("cuDeviceTotalMem_v2", &bytes, device));
+  if (call_driver("cuDeviceGetUuid_v2", uuid.data(), device) == 0) {
     gpu.uuid = "GPU-" + files::hex_of(uuid.data(), uuid.size());
   }
   gpu.name = name.data();
@@ -111,7 +112,7 @@ Gpus ask_driver() {
   found.problem = trouble_with_driver();
   int count = 0;
   if (found.problem.empty()) {
-    static_cast<void>(call("cuDeviceGetCount", &count));
+    static_cast<void>(call_driver("cuDeviceGetCount", &count));
     if (count == 0) {
       found.problem = "the NVIDIA driver shows no GPU." + visible_text();
     }
@@ -132,8 +133,8 @@ std::string text_of(int number, const Gpu& gpu) {
 void take_gpu(int number, const Gpu& gpu) {
   int device = 0;
   void* context = nullptr;
-  static_cast<void>(call("cuDeviceGet", &device, number));
-  const int error = call("cuDevicePrimaryCtxRetain", &context, device);
+  static_cast<void>(call_driver("cuDeviceGet", &device, number));
+  const int error = call_driver("cuDevicePrimaryCtxRetain", &context, device);
   if (error == kUnavailable) {
     throw Error(ExitCode::Unavailable,
                 text_of(number, gpu) +
