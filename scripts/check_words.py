@@ -59,7 +59,7 @@ ALLOWED = {
     "src/optim/adamw_state.cpp": "HomeChunk stretch",
     "src/optim/adamw_state.h": "stretch",
     "src/state/transfer.cpp": "stretch",
-    "src/rendezvous/c10d_world.cpp": "Door Roster WaitBoard together",
+    "src/rendezvous/c10d_world.cpp": "Roster WaitBoard together",
 }
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -25,6 +25,7 @@
 #include "rendezvous/network.h"
 #include "rendezvous/rendezvous.h"
 #include "sherd/error.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -108,11 +109,11 @@ class StoreBoard final : public ProgressBoard {
   std::atomic<bool> is_lost_ = false;
 };
 
-/// Where ranks connect to this one. It answers only while groups are connected: strangers could
-/// otherwise take all descriptors of the process.
-class Door {
+/// Gloo's listening sockets, to which other ranks connect. They accept connections only while
+/// groups are connected: strangers could otherwise take all descriptors of the process.
+class GlooListener {
  public:
-  explicit Door(const std::string& address) {
+  explicit GlooListener(const std::string& address) {
     const std::vector<int> before = listening_sockets();
     interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
     for (const int socket : listening_sockets()) {
@@ -124,9 +125,9 @@ class Door {
   [[nodiscard]] const std::shared_ptr<::gloo::transport::Device>& interface() const {
     return interface_;
   }
-  void set_open(bool open) const {
+  void set_accepting(bool accepts) const {
     for (const int socket : sockets_) {
-      set_admitting(socket, open);
+      set_admitting(socket, accepts);
     }
   }
 
@@ -152,7 +153,7 @@ class C10dWorld final : public Backend {
         rendezvous_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
         progress_(std::make_shared<StoreBoard>(rendezvous_.store, environment.world_size)),
         reports_(progress_, environment.rank, timeout_),
-        door_(reachable_address()),
+        listener_(reachable_address()),
         connecting_(c10::make_intrusive<c10d::PrefixStore>("sherd/nccl", rendezvous_.store),
                     {rank(), size(), with_interface(own_address()),
                      [port = *environment.master_port, timeout = timeout_] {
@@ -160,7 +161,7 @@ class C10dWorld final : public Backend {
                      }},
                     timeout_) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
-    door_.set_open(false);
+    listener_.set_accepting(false);
     gpus_ = control_->all_gather_bytes(
         device_.is_cpu() ? kNoGpu : gpus().all[static_cast<size_t>(device_.index())].uuid);
     check_same_kind_of_device();
@@ -183,12 +184,12 @@ class C10dWorld final : public Backend {
   [[nodiscard]] int local_size() const override { return environment_.local_world_size; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     const WithoutSigpipe errors_not_signals;  // of the threads that Gloo starts
-    door_.set_open(true);
+    listener_.set_accepting(true);
     control_->barrier();  // others may connect from here on
     auto communicator = device_.is_cpu() ? connected_communicator(group) : on_device(group);
     // One that lets go of its end at once would break a connection that another has yet to notice.
     control_->barrier();
-    door_.set_open(false);
+    listener_.set_accepting(false);
     return communicator;
   }
   [[nodiscard]] std::optional<Wait> waiting() const override { return board_->read(); }
@@ -296,7 +297,7 @@ class C10dWorld final : public Backend {
 
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
-    options->devices.push_back(door_.interface());
+    options->devices.push_back(listener_.interface());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous_.store);
     try {
       auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()),
@@ -305,13 +306,9 @@ class C10dWorld final : public Backend {
       return group;
     } catch (const Error&) {
       throw;  // of the store
-    } catch (const c10::Error& error) {
-      throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
-                                          std::to_string(rank()) + ": " +
-                                          error.what_without_backtrace());
     } catch (const std::exception& error) {
       throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
-                                          std::to_string(rank()) + ": " + error.what());
+                                          std::to_string(rank()) + ": " + message_of(error));
     }
   }
 
@@ -360,7 +357,7 @@ class C10dWorld final : public Backend {
   Rendezvous rendezvous_;
   std::shared_ptr<ProgressBoard> progress_;
   OwnReports reports_;
-  Door door_;
+  GlooListener listener_;
   Connecting connecting_;
   std::unique_ptr<C10dCommunicator> control_;
   std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs
