@@ -53,14 +53,13 @@ std::string progress_key(int rank) {
   return "progress/" + std::to_string(rank);
 }
 
-std::vector<uint8_t> bytes_of_report(const WorkReport& report) {
-  const std::string text = std::to_string(report.number) + " " +
-                           std::to_string(report.limit.count()) + " " + report.what;
-  return {text.begin(), text.end()};
+std::string text_of_report(const WorkReport& report) {
+  return std::to_string(report.number) + " " + std::to_string(report.limit.count()) + " " +
+         report.what;
 }
 
-WorkReport report_from(const std::vector<uint8_t>& bytes) {
-  std::istringstream text(std::string(bytes.begin(), bytes.end()));
+WorkReport report_from(const std::string& written) {
+  std::istringstream text(written);
   WorkReport report;
   int64_t limit_ms = 0;
   text >> report.number >> limit_ms;
@@ -82,7 +81,7 @@ class StoreBoard final : public ProgressBoard {
       return;
     }
     try {
-      store_->set(progress_key(rank), bytes_of_report(report));
+      store_->set(progress_key(rank), text_of_report(report));
     } catch (const std::exception&) {
       is_lost_ = true;
     }
@@ -93,7 +92,7 @@ class StoreBoard final : public ProgressBoard {
     try {
       for (int rank = 0; rank < world_size_ && !is_lost_; ++rank) {
         if (store_->check({progress_key(rank)})) {
-          all[static_cast<size_t>(rank)] = report_from(store_->get(progress_key(rank)));
+          all[static_cast<size_t>(rank)] = report_from(store_->get_to_str(progress_key(rank)));
         }
       }
     } catch (const std::exception&) {
