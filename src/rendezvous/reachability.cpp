@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kPatience{4000};
 // A rank that has met the others answers within moments, unless its host is very busy.
 constexpr std::chrono::milliseconds kUntilSilent{60'000};
 // For the others to hear of a fault, before the store ends with rank 0.
-constexpr std::chrono::milliseconds kUntilKnown{5000};
+constexpr std::chrono::milliseconds kUntilFaultKnown{5000};
 constexpr std::size_t kMostNamed = 4;
 
 std::string name_of_this_host() {
@@ -126,7 +126,7 @@ std::string verdict_of(const std::vector<std::string>& lines) {
 // The store ends with rank 0, and a rank that is gone will never know.
 void wait_until_all_know(StoreMessages& messages, const RankEnvironment& environment) {
   messages.post("knows", environment.rank, nullptr);
-  const auto deadline = Clock::now() + kUntilKnown;
+  const auto deadline = Clock::now() + kUntilFaultKnown;
   for (int rank = 0; environment.rank == 0 && rank < environment.world_size; ++rank) {
     static_cast<void>(messages.wait("knows", rank, deadline));
   }
