@@ -39,11 +39,6 @@ ALLOWED = {
     "src/optim/adamw.cpp": "stretch",
     "src/optim/adamw_state.cpp": "stretch",
     "src/optim/adamw_state.h": "stretch",
-    "src/rendezvous/c10d_world.cpp": "Door",
-    "src/rendezvous/reachability.cpp": "Speaker",
-    "src/rendezvous/rendezvous.cpp": "Round",
-    "src/rendezvous/round.cpp": "Round",
-    "src/rendezvous/round.h": "Round",
 }
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -1,5 +1,6 @@
 #include "sherd/lora.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <set>
@@ -122,11 +123,8 @@ void check_targets(const torch::nn::Module& model, const std::vector<ChosenModul
                    const std::vector<std::string>& targets) {
   for (const std::string& entry : targets) {
     refuse_what_cannot_be_adapted(model, entry);
-    bool is_found = false;
-    for (const ChosenModule& one : modules) {
-      is_found = is_found || is_target(one.name, entry);
-    }
-    if (!is_found) {
+    if (std::ranges::none_of(modules,
+                             [&](const ChosenModule& one) { return is_target(one.name, entry); })) {
       refuse_lora("target '" + entry +
                   "' matches no module. Linear layers of this model: " + last_parts(modules) + ".");
     }
@@ -138,12 +136,11 @@ std::optional<LoraShape> shape_of(const std::string& name, const LoraOptions& op
   if (options.choose) {
     return options.choose(name);
   }
-  for (const std::string& entry : options.targets) {
-    if (is_target(name, entry)) {
-      return options.shape;
-    }
-  }
-  return options.targets.empty() ? std::optional(options.shape) : std::nullopt;
+  const bool is_named =
+      options.targets.empty() || std::ranges::any_of(options.targets, [&](const auto& entry) {
+        return is_target(name, entry);
+      });
+  return is_named ? std::optional(options.shape) : std::nullopt;
 }
 
 std::vector<ChosenModule> chosen_modules(torch::nn::Module& model, const LoraOptions& options) {

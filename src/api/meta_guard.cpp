@@ -24,13 +24,12 @@ void build_on_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void register_fallback_once() {
-  static torch::Library library(torch::Library::IMPL, "_", c10::DispatchKey::DeferredInit, __FILE__,
-                                __LINE__);
-  static const bool registered = [] {
+  static const torch::Library registered = [] {
+    torch::Library library(torch::Library::IMPL, "_", c10::DispatchKey::DeferredInit, __FILE__,
+                           __LINE__);
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&build_on_meta>());
-    return true;
+    return library;
   }();
-  static_cast<void>(registered);
 }
 
 }  // namespace

@@ -8,15 +8,12 @@
 
 namespace sherd::detail {
 
-/// The device of the rank's number on its host, which becomes the calling thread's. Throws
-/// Error(Unavailable) where there is none.
-[[nodiscard]] c10::Device device_of_rank(c10::DeviceType type, int local_rank);
 [[nodiscard]] std::shared_ptr<Backend> make_local_world(c10::Device device);
 [[nodiscard]] std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options);
 /// Collective over `whole`. Throws Error(Usage) for a group that its rank is not in.
 [[nodiscard]] std::shared_ptr<Backend> make_subset_world(std::shared_ptr<Backend> whole,
                                                          const RankGroup& ranks);
-/// Throws Error(Usage) for numbers of ranks that cannot be.
+/// Throws Error(Usage) for impossible numbers of ranks.
 [[nodiscard]] std::shared_ptr<Backend> make_fake_world(const FakeRanks& ranks);
 [[nodiscard]] std::vector<std::shared_ptr<Backend>> make_in_process_worlds(
     int size, std::chrono::milliseconds timeout);

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -17,14 +19,11 @@
 #include "comm/shared_memory.h"
 #include "launch/rank_environment.h"
 #include "rendezvous/backends.h"
-#include "rendezvous/cuda_library.h"
-#include "rendezvous/gpu_sharing.h"
+#include "rendezvous/gpus.h"
 #include "rendezvous/network.h"
-#include "rendezvous/nvidia_driver.h"
-#include "rendezvous/reachability.h"
 #include "rendezvous/rendezvous.h"
-#include "rendezvous/store_board.h"
 #include "sherd/error.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -48,11 +47,70 @@ std::chrono::milliseconds timeout_of(const WorldOptions& options,
   return timeout;
 }
 
-/// Where ranks connect to this one. It answers only while groups are connected: strangers could
-/// otherwise take all descriptors of the process.
-class Door {
+std::string progress_key(int rank) {
+  return "progress/" + std::to_string(rank);
+}
+
+std::string text_of_report(const WorkReport& report) {
+  return std::to_string(report.number) + " " + std::to_string(report.limit.count()) + " " +
+         report.what;
+}
+
+WorkReport report_from(const std::string& written) {
+  std::istringstream text(written);
+  WorkReport report;
+  int64_t limit_ms = 0;
+  text >> report.number >> limit_ms;
+  text.get();  // the space
+  std::getline(text, report.what, '\0');
+  report.limit = std::chrono::milliseconds(limit_ms);
+  return report;
+}
+
+/// Reports of progress in the store of the rendezvous. Putting a report sends one message and does
+/// not wait for an answer. Reading takes two exchanges with the store per rank; each has the limit
+/// of the store's connection (limit_connections_to()).
+class StoreBoard final : public ProgressBoard {
  public:
-  explicit Door(const std::string& address) {
+  StoreBoard(c10::intrusive_ptr<c10d::Store> store, int world_size)
+      : store_(std::move(store)), world_size_(world_size) {}
+  void put(int rank, const WorkReport& report) override {
+    if (is_lost_) {
+      return;
+    }
+    try {
+      store_->set(progress_key(rank), text_of_report(report));
+    } catch (const std::exception&) {
+      is_lost_ = true;
+    }
+  }
+
+  [[nodiscard]] std::vector<WorkReport> reports() override {
+    std::vector<WorkReport> all(static_cast<size_t>(world_size_));
+    try {
+      for (int rank = 0; rank < world_size_ && !is_lost_; ++rank) {
+        if (store_->check({progress_key(rank)})) {
+          all[static_cast<size_t>(rank)] = report_from(store_->get_to_str(progress_key(rank)));
+        }
+      }
+    } catch (const std::exception&) {
+      is_lost_ = true;
+    }
+    return is_lost_ ? std::vector<WorkReport>() : all;
+  }
+  [[nodiscard]] bool is_lost() const override { return is_lost_; }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+  int world_size_;
+  std::atomic<bool> is_lost_ = false;
+};
+
+/// Gloo's listening sockets, to which other ranks connect. They accept connections only while
+/// groups are connected: strangers could otherwise take all descriptors of the process.
+class GlooListener {
+ public:
+  explicit GlooListener(const std::string& address) {
     const std::vector<int> before = listening_sockets();
     interface_ = c10d::ProcessGroupGloo::createDeviceForHostname(address);
     for (const int socket : listening_sockets()) {
@@ -64,9 +122,9 @@ class Door {
   [[nodiscard]] const std::shared_ptr<::gloo::transport::Device>& interface() const {
     return interface_;
   }
-  void set_open(bool open) const {
+  void set_accepting(bool accepts) const {
     for (const int socket : sockets_) {
-      set_admitting(socket, open);
+      set_admitting(socket, accepts);
     }
   }
 
@@ -92,7 +150,7 @@ class C10dWorld final : public Backend {
         rendezvous_(meet(environment, timeout_, /*closes_store=*/device_.is_cpu())),
         progress_(std::make_shared<StoreBoard>(rendezvous_.store, environment.world_size)),
         reports_(progress_, environment.rank, timeout_),
-        door_(reachable_address()),
+        listener_(reachable_address()),
         connecting_(c10::make_intrusive<c10d::PrefixStore>("sherd/nccl", rendezvous_.store),
                     {rank(), size(), with_interface(own_address()),
                      [port = *environment.master_port, timeout = timeout_] {
@@ -100,7 +158,7 @@ class C10dWorld final : public Backend {
                      }},
                     timeout_) {
     control_ = std::make_unique<C10dCommunicator>(groups({0, 1, size()}));
-    door_.set_open(false);
+    listener_.set_accepting(false);
     gpus_ = control_->all_gather_bytes(
         device_.is_cpu() ? kNoGpu : gpus().all[static_cast<size_t>(device_.index())].uuid);
     check_same_kind_of_device();
@@ -123,12 +181,12 @@ class C10dWorld final : public Backend {
   [[nodiscard]] int local_size() const override { return environment_.local_world_size; }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group) override {
     const WithoutSigpipe errors_not_signals;  // of the threads that Gloo starts
-    door_.set_open(true);
+    listener_.set_accepting(true);
     control_->barrier();  // others may connect from here on
     auto communicator = device_.is_cpu() ? connected_communicator(group) : on_device(group);
     // One that lets go of its end at once would break a connection that another has yet to notice.
     control_->barrier();
-    door_.set_open(false);
+    listener_.set_accepting(false);
     return communicator;
   }
   [[nodiscard]] std::optional<Wait> waiting() const override { return board_->read(); }
@@ -236,7 +294,7 @@ class C10dWorld final : public Backend {
 
   c10::intrusive_ptr<c10d::Backend> connect(const std::string& name, const RankGroup& ranks) {
     auto options = c10d::ProcessGroupGloo::Options::create(timeout_);
-    options->devices.push_back(door_.interface());
+    options->devices.push_back(listener_.interface());
     auto store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous_.store);
     try {
       auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(store, ranks.index_of(rank()),
@@ -245,13 +303,9 @@ class C10dWorld final : public Backend {
       return group;
     } catch (const Error&) {
       throw;  // of the store
-    } catch (const c10::Error& error) {
-      throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
-                                          std::to_string(rank()) + ": " +
-                                          error.what_without_backtrace());
     } catch (const std::exception& error) {
       throw Error(ExitCode::PeerLost, "connecting the ranks failed on rank " +
-                                          std::to_string(rank()) + ": " + error.what());
+                                          std::to_string(rank()) + ": " + message_of(error));
     }
   }
 
@@ -300,7 +354,7 @@ class C10dWorld final : public Backend {
   Rendezvous rendezvous_;
   std::shared_ptr<ProgressBoard> progress_;
   OwnReports reports_;
-  Door door_;
+  GlooListener listener_;
   Connecting connecting_;
   std::unique_ptr<C10dCommunicator> control_;
   std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs
@@ -308,27 +362,6 @@ class C10dWorld final : public Backend {
 };
 
 }  // namespace
-
-c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
-  if (type == c10::DeviceType::CPU) {
-    return c10::Device(c10::kCPU);
-  }
-  if (type != c10::DeviceType::CUDA) {
-    throw Error(ExitCode::Unavailable, "no device '" +
-                                           c10::DeviceTypeName(type, /*lower_case=*/true) +
-                                           "' can be used: Sherd computes on CPUs and on GPUs of "
-                                           "NVIDIA, c10::kCUDA.");
-  }
-  const Gpus& found = gpus();
-  if (!found.problem.empty()) {
-    throw Error(ExitCode::Unavailable, "no GPU can be used: " + found.problem);
-  }
-  const int number = local_rank % static_cast<int>(found.all.size());
-  take_gpu(number, found.all[static_cast<size_t>(number)]);
-  // Else whatever goes back to "the device before" makes a context on GPU 0, in each process.
-  cuda_functions().initialize_device(number);
-  return {type, static_cast<c10::DeviceIndex>(number)};
-}
 
 std::shared_ptr<Backend> make_world_from_environment(const WorldOptions& options) {
   const RankEnvironment environment = launch::detect(launch::process_environment);

@@ -69,31 +69,34 @@ class Attempt {
   std::string fault_;
 };
 
-/// All addresses of one endpoint.
+bool is_ready(const Lookup& lookup) {
+  return lookup.valid() && lookup.wait_for(Clock::duration(0)) == std::future_status::ready;
+}
+
+/// Connections to all addresses of one endpoint.
 class Call {
  public:
-  explicit Call(const Lookup& lookup) : lookup_(lookup) {}
+  explicit Call(Lookup lookup) : lookup_(std::move(lookup)) {}
 
   /// Begins once the name is known; does nothing afterwards.
   void begin_when_known() {
-    if (!known_ && lookup_.ends_before(Clock::now())) {
+    if (!known_ && is_ready(lookup_)) {
       known_ = true;
-      for (const addrinfo* one = lookup_.addresses(); one != nullptr; one = one->ai_next) {
+      const addrinfo* one = lookup_.get().addresses.get();
+      for (; one != nullptr; one = one->ai_next) {
         attempts_.emplace_back(*one);
       }
     }
   }
   [[nodiscard]] bool is_known() const { return known_; }
-  [[nodiscard]] const Attempt* answered() const {
-    const auto found = std::find_if(attempts_.begin(), attempts_.end(),
-                                    [](const Attempt& one) { return one.has_answered(); });
-    return found == attempts_.end() ? nullptr : &*found;
-  }
-  /// What is worth waiting for.
+  /// The attempts to wait for: none once one has answered.
   [[nodiscard]] std::vector<Attempt*> under_way() {
     std::vector<Attempt*> waiting;
     for (Attempt& attempt : attempts_) {
-      if (answered() == nullptr && attempt.is_under_way()) {
+      if (attempt.has_answered()) {
+        return {};
+      }
+      if (attempt.is_under_way()) {
         waiting.push_back(&attempt);
       }
     }
@@ -103,43 +106,45 @@ class Call {
     if (!known_) {
       return {"", "the name is still being looked up"};
     }
-    if (!lookup_.fault().empty()) {
-      return {"", "the name does not resolve: " + lookup_.fault()};
+    if (const std::string& fault = lookup_.get().fault; !fault.empty()) {
+      return {"", "the name does not resolve: " + fault};
     }
-    const Attempt* const one = answered();
-    return one != nullptr ? Dialled{one->address(), ""} : all_faults();
-  }
-
- private:
-  [[nodiscard]] Dialled all_faults() const {
     const std::string first = attempts_.front().fault();
-    const bool alike = std::all_of(attempts_.begin(), attempts_.end(),
-                                   [&](const Attempt& one) { return one.fault() == first; });
+    bool alike = true;
     Dialled all;
     for (const Attempt& one : attempts_) {
+      if (one.has_answered()) {
+        return {one.address(), ""};
+      }
+      alike = alike && one.fault() == first;
       all.address += (all.address.empty() ? "" : ", ") + one.address();
       all.fault += (all.fault.empty() ? "" : "; ") + one.address() + ": " + one.fault();
     }
     return {all.address, alike ? first : all.fault};
   }
 
+ private:
   Lookup lookup_;
   bool known_ = false;
   std::vector<Attempt> attempts_;
 };
 
-// Looks at what has happened until `deadline`, or a little while where a name may become known.
-void wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
+// Waits until an attempt ends or `deadline` passes, or a little while if a name may become known.
+// Returns at once where there is nothing to wait for; false then.
+bool wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
   std::vector<pollfd> events;
   std::vector<Attempt*> waiting;
+  bool all_known = true;
   for (Call& call : calls) {
+    all_known = all_known && call.is_known();
     for (Attempt* const attempt : call.under_way()) {
       events.push_back(attempt->event());
       waiting.push_back(attempt);
     }
   }
-  const bool all_known =
-      std::all_of(calls.begin(), calls.end(), [](const Call& call) { return call.is_known(); });
+  if (all_known && waiting.empty()) {
+    return false;
+  }
   const Clock::duration left = deadline - Clock::now();
   const auto limit = std::chrono::ceil<std::chrono::milliseconds>(
       all_known ? left : std::min<Clock::duration>(left, kBetweenLooksAtLookups));
@@ -149,37 +154,30 @@ void wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
       waiting[i]->look();
     }
   }
+  return true;
 }
 
 }  // namespace
 
 Dialler::Dialler(std::vector<Endpoint> endpoints, Resolver resolver)
-    : endpoints_(std::move(endpoints)), resolver_(std::move(resolver)) {}
+    : endpoints_(std::move(endpoints)),
+      resolver_(std::move(resolver)),
+      lookups_(endpoints_.size()) {}
 
 std::vector<Dialled> Dialler::dial(std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;
-  lookups_.resize(endpoints_.size());
   std::vector<Call> calls;
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-    std::optional<Lookup>& lookup = lookups_[i];
-    if (!lookup || lookup->ends_before(Clock::now())) {  // what a name means may change
-      lookup.emplace(endpoints_[i].host, endpoints_[i].port, SOCK_STREAM, resolver_);
+    if (!lookups_[i].valid() || is_ready(lookups_[i])) {  // the addresses of a name may change
+      lookups_[i] = look_up(endpoints_[i].host, endpoints_[i].port, SOCK_STREAM, resolver_);
     }
-    calls.emplace_back(*lookup);
+    calls.emplace_back(lookups_[i]);
   }
-  const auto goes_on = [&] {
-    return std::any_of(calls.begin(), calls.end(),
-                       [](Call& call) { return !call.is_known() || !call.under_way().empty(); });
-  };
   do {
     for (Call& call : calls) {
       call.begin_when_known();
     }
-    if (!goes_on()) {
-      break;
-    }
-    wait_for_news(calls, deadline);
-  } while (Clock::now() < deadline);
+  } while (wait_for_news(calls, deadline) && Clock::now() < deadline);
   std::vector<Dialled> results;
   for (const Call& call : calls) {
     results.push_back(call.result());

@@ -1,10 +1,13 @@
-// Ranks that are not there, but for one.
+// World::fake(): one rank on the meta device, which plans as one of many.
 
-#include <cstring>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
 
 #include "comm/local.h"
 #include "rendezvous/backends.h"
-#include "rendezvous/meta_kernels.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -56,6 +59,23 @@ class FakeWorld final : public Backend {
   FakeRanks ranks_;
   FakeCommunicator control_;
 };
+
+at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[static_cast<size_t>(dim < 0 ? dim + self.dim() : dim)] = index.numel();
+  return at::empty(sizes, self.options());
+}
+
+// LibTorch has no kernel for these operators on the meta device. Fake ranks need their shapes. Once
+// per process.
+void register_meta_kernels() {
+  static const auto registered = [] {
+    torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,
+                           __LINE__);
+    library.impl("index_select", &index_select);
+    return library;
+  }();
+}
 
 }  // namespace
 

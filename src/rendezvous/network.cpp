@@ -1,21 +1,20 @@
 #include "rendezvous/network.h"
 
+#include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <ifaddrs.h>
 #include <linux/filter.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <sys/socket.h>
+#include <poll.h>
 
-#include "files/file_descriptor.h"
-#include "rendezvous/lookup.h"
+#include "files/quiet_thread.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -29,14 +28,32 @@ constexpr std::chrono::seconds kLongLookup{4};
   throw Error(ExitCode::Unavailable, what);
 }
 
+Resolved ask(const Resolver& resolver, const std::string& host, std::uint16_t port, int socket_type,
+             int flags) {
+  addrinfo hints{};
+  hints.ai_flags = flags;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = socket_type;
+  addrinfo* list = nullptr;
+  const int failure = resolver(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  Resolved found;
+  if (failure != 0) {
+    found.fault = gai_strerror(failure);
+  } else {
+    found.addresses.reset(list);
+  }
+  return found;
+}
+
+// Of rank 0's host. Throws Error(Unavailable) where the name does not resolve.
 Lookup resolve(const std::string& host, std::uint16_t port, int socket_type) {
-  Lookup lookup(host, port, socket_type);
-  if (!lookup.ends_before(std::chrono::steady_clock::now() + kLongLookup)) {
+  Lookup lookup = look_up(host, port, socket_type);
+  if (lookup.wait_for(kLongLookup) != std::future_status::ready) {
     TORCH_WARN("[World] the name '", host, "' of rank 0's host is still being looked up here. If ",
                "it stays so: set MASTER_ADDR to an address, or look at this host's resolver.");
   }
-  if (!lookup.fault().empty()) {
-    unavailable("cannot resolve the address '" + host + "' of rank 0: " + lookup.fault() +
+  if (const std::string& fault = lookup.get().fault; !fault.empty()) {
+    unavailable("cannot resolve the address '" + host + "' of rank 0: " + fault +
                 ". Set MASTER_ADDR to a name or address that every host knows.");
   }
   return lookup;
@@ -57,7 +74,7 @@ int listening_socket(const addrinfo& address) {
 }
 
 // All zero where there is none.
-sockaddr_storage name_of(int socket) {
+sockaddr_storage bound_address(int socket) {
   sockaddr_storage name{};
   socklen_t size = sizeof name;
   getsockname(socket, reinterpret_cast<sockaddr*>(&name), &size);
@@ -83,13 +100,45 @@ std::string own_address_towards(const addrinfo& address) {
   return own;
 }
 
+std::vector<int> open_descriptors() {
+  std::vector<int> found;
+  std::error_code fault;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", fault)) {
+    found.push_back(std::atoi(entry.path().filename().c_str()));
+  }
+  return found;
+}
+
 }  // namespace
+
+Lookup look_up(const std::string& host, std::uint16_t port, int socket_type,
+               const Resolver& resolver) {
+  std::promise<Resolved> promise;
+  Lookup lookup = promise.get_future().share();
+  if (Resolved numeric = ask(&getaddrinfo, host, port, socket_type, AI_NUMERICHOST);
+      numeric.addresses != nullptr) {
+    promise.set_value(std::move(numeric));  // an address is no name, and needs no thread
+    return lookup;
+  }
+  auto on_a_thread = [=, promise = std::move(promise)]() mutable {
+    promise.set_value(ask(resolver, host, port, socket_type, 0));
+  };
+  files::start_quiet_thread(std::move(on_a_thread)).detach();
+  return lookup;
+}
+
+std::string numeric_address(const sockaddr* address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  const int failure = getnameinfo(address, size, text.data(), static_cast<socklen_t>(text.size()),
+                                  nullptr, 0, NI_NUMERICHOST);
+  return failure == 0 ? text.data() : "";
+}
 
 int listen_on(const std::string& host, std::uint16_t port) {
   const std::string place = host + ":" + std::to_string(port);
   const Lookup lookup = resolve(host, port, SOCK_STREAM);
   int error = 0;
-  const addrinfo* one = lookup.addresses();
+  const addrinfo* one = lookup.get().addresses.get();
   for (; one != nullptr && error != EADDRINUSE; one = one->ai_next) {
     const int fd = listening_socket(*one);
     if (fd >= 0) {
@@ -107,12 +156,12 @@ int listen_on(const std::string& host, std::uint16_t port) {
 }
 
 std::string address_of(int socket) {
-  const sockaddr_storage bound = name_of(socket);
+  const sockaddr_storage bound = bound_address(socket);
   return numeric_address(reinterpret_cast<const sockaddr*>(&bound), sizeof bound);
 }
 
 std::uint16_t port_of(int socket) {
-  return port_in(name_of(socket));
+  return port_in(bound_address(socket));
 }
 
 void set_admitting(int listening_socket, bool admits) {
@@ -129,9 +178,7 @@ void set_admitting(int listening_socket, bool admits) {
 
 std::vector<int> listening_sockets() {
   std::vector<int> found;
-  std::error_code fault;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", fault)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
+  for (const int fd : open_descriptors()) {
     int listens = 0;
     int family = 0;
     socklen_t size = sizeof listens;
@@ -147,9 +194,7 @@ void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(limit - seconds);
   const timeval time{seconds.count(), rest.count()};
-  std::error_code fault;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", fault)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
+  for (const int fd : open_descriptors()) {
     sockaddr_storage peer{};
     socklen_t size = sizeof peer;
     if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && port_in(peer) == port) {
@@ -162,7 +207,7 @@ void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit) {
 std::string local_address_towards(const std::string& host, std::uint16_t port) {
   const Lookup lookup = resolve(host, port, SOCK_DGRAM);
   int error = 0;
-  for (const addrinfo* one = lookup.addresses(); one != nullptr; one = one->ai_next) {
+  for (const addrinfo* one = lookup.get().addresses.get(); one != nullptr; one = one->ai_next) {
     std::string own = own_address_towards(*one);
     if (!own.empty()) {
       return own;
@@ -178,11 +223,9 @@ std::string with_interface(const std::string& address) {
   static_cast<void>(::getifaddrs(&all));
   for (const ifaddrs* one = all; one != nullptr && name.empty(); one = one->ifa_next) {
     const int family = one->ifa_addr == nullptr ? AF_UNSPEC : one->ifa_addr->sa_family;
-    char text[NI_MAXHOST] = {};
+    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     if ((family == AF_INET || family == AF_INET6) &&
-        ::getnameinfo(one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6),
-                      text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 &&
-        address == text) {
+        numeric_address(one->ifa_addr, size) == address) {
       name = one->ifa_name;
     }
   }
@@ -190,8 +233,27 @@ std::string with_interface(const std::string& address) {
   return name.empty() ? address : name + " (" + address + ")";
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
+AnsweringSocket::AnsweringSocket(const std::string& host)
+    : listening_(listen_on(host, 0)), stop_(launch::make_pipe()) {
+  launch::set_non_blocking(listening_.get());
+  try {
+    thread_ = files::start_quiet_thread([this] { answer(); });
+  } catch (const std::system_error& error) {
+    unavailable(std::string("no thread can be started to answer other hosts: ") + error.what());
+  }
+}
+
+AnsweringSocket::~AnsweringSocket() {
+  stop_.write_end.close();
+  thread_.join();
+}
+
+void AnsweringSocket::answer() const {
+  std::array<pollfd, 2> events{{{listening_.get(), POLLIN, 0}, {stop_.read_end.get(), POLLIN, 0}}};
+  while (events[1].revents == 0) {
+    poll(events.data(), events.size(), -1);
+    const files::FileDescriptor caller(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
 }
 
 }  // namespace sherd::detail

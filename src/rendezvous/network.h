@@ -1,42 +1,88 @@
 #pragma once
-// Socket calls of a rendezvous that listens on one interface only.
+// Name lookups, and sockets that listen on one interface only.
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "files/file_descriptor.h"
+#include "launch/pipes.h"
 
 namespace sherd::detail {
 
-/// A listening TCP socket on `host`:`port` and on no other interface. Throws Error(Unavailable),
-/// naming host, port and what to try.
+/// getaddrinfo(3), or what a test puts in its place.
+using Resolver = std::function<int(const char*, const char*, const addrinfo*, addrinfo**)>;
+
+/// The addresses of a name on this host: at least one, or the reason why it does not resolve.
+struct Resolved {
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses{nullptr, &freeaddrinfo};
+  std::string fault;
+};
+using Lookup = std::shared_future<Resolved>;
+
+/// Looks a name up on a thread of its own, since a resolver whose server is silent takes up to a
+/// minute. The result may be dropped at any time; the thread then ends by itself.
+[[nodiscard]] Lookup look_up(const std::string& host, std::uint16_t port, int socket_type,
+                             const Resolver& resolver = &getaddrinfo);
+
+/// Returns an address as text: "10.0.0.7".
+[[nodiscard]] std::string numeric_address(const sockaddr* address, socklen_t size);
+
+/// Returns a listening TCP socket on `host`:`port` and on no other interface. Throws
+/// Error(Unavailable), naming host, port and what to try.
 [[nodiscard]] int listen_on(const std::string& host, std::uint16_t port);
 
-/// The numeric address that a socket is bound to.
+/// Returns the numeric address that a socket is bound to.
 [[nodiscard]] std::string address_of(int socket);
 
-/// The port that a socket is bound to.
+/// Returns the port that a socket is bound to.
 [[nodiscard]] std::uint16_t port_of(int socket);
 
-/// Whether a listening socket accepts connections from now on. If not, it stays open and bound, and
+/// Sets whether a listening socket accepts connections. If not, it stays open and bound, and
 /// accepted connections are unaffected. Without effect where the system refuses it.
 void set_admitting(int listening_socket, bool admits);
 
-/// This process's listening TCP sockets.
+/// Returns this process's listening TCP sockets.
 [[nodiscard]] std::vector<int> listening_sockets();
 
 /// Limits each send and receive on this process's TCP connections to that port of another process,
 /// or of this one. Without a limit, a rank that is cut off waits until TCP gives up, 15 minutes.
 void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit);
 
-/// The numeric address of this host on the interface that leads to `host`. Throws
+/// Returns the numeric address of this host on the interface that leads to `host`. Throws
 /// Error(Unavailable).
 [[nodiscard]] std::string local_address_towards(const std::string& host, std::uint16_t port);
 
-/// The interface of this host that has a numeric address, and the address: "eth0 (10.0.0.2)".
+/// Returns the interface of this host that has a numeric address, and the address:
+/// "eth0 (10.0.0.2)".
 [[nodiscard]] std::string with_interface(const std::string& address);
 
-/// Whether a numeric address is one that only its own host reaches.
-[[nodiscard]] bool is_loopback(const std::string& address);
+/// Answers connections to a port of this host: a thread accepts and closes each, so that the
+/// system's queue does not fill up, however many try.
+class AnsweringSocket {
+ public:
+  /// On `host` and no other interface, on a port that the system picks. Throws Error(Unavailable).
+  explicit AnsweringSocket(const std::string& host);
+  ~AnsweringSocket();
+  AnsweringSocket(const AnsweringSocket&) = delete;
+  AnsweringSocket& operator=(const AnsweringSocket&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return port_of(listening_.get()); }
+
+ private:
+  void answer() const;
+
+  files::FileDescriptor listening_;
+  launch::Pipe stop_;  // closing its write end ends the thread
+  std::thread thread_;
+};
 
 }  // namespace sherd::detail

@@ -13,11 +13,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/rank_place.h"
+#include "launch/random_hex.h"
 #include "rendezvous/dial.h"
 #include "rendezvous/network.h"
-#include "rendezvous/round.h"
 #include "rendezvous/sealed_store.h"
 #include "sherd/error.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -61,28 +62,68 @@ long long seconds_until(Clock::time_point deadline) {
   return std::chrono::ceil<std::chrono::seconds>(deadline - Clock::now()).count();
 }
 
-std::string reason_of(const std::exception& error) {
-  const auto* of_c10 = dynamic_cast<const c10::Error*>(&error);
-  return of_c10 != nullptr ? of_c10->what_without_backtrace() : error.what();
-}
-
 constexpr const char* kFingerprint = "sherd/secret/";
-
-void set_text(c10d::Store& store, const std::string& key, const std::string& text) {
-  store.set(key, std::vector<uint8_t>(text.begin(), text.end()));
-}
-
-std::string text_at(c10d::Store& store, const std::string& key) {
-  const std::vector<uint8_t> text = store.get(key);
-  return {text.begin(), text.end()};
-}
 
 std::string version_text(const Version& version) {
   return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
          std::to_string(version.patch);
 }
 
-/// One rank among those that come.
+/// Names one start of the ranks in a store that outlives them: torchrun's agent serves the same
+/// store each time it starts the ranks again, and all that earlier ranks wrote is still there. The
+/// number of starts is no name for it: the agents of several hosts may count differently. Rank 0
+/// draws a name and answers each rank that asks, with the rank's own random word, so that nobody
+/// takes an old answer for its own.
+class Generation {
+ public:
+  Generation(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)
+      : store_(std::move(store)),
+        rank_(rank),
+        word_(launch::random_hex(16)),
+        answered_(static_cast<size_t>(world_size)),
+        name_(rank == 0 ? word_ : "") {
+    if (rank != 0) {
+      store_->set(key("asks", rank), word_);
+    }
+  }
+
+  /// Asks and answers; to be called until all have met. Returns the name, empty until rank 0 has
+  /// answered.
+  const std::string& poll() {
+    if (rank_ == 0) {
+      answer_all();
+    } else if (const std::string answer = read(key("answer", rank_)); answer.starts_with(word_)) {
+      name_ = answer.substr(word_.size());
+    }
+    return name_;
+  }
+
+ private:
+  static std::string key(const char* what, int rank) {
+    return std::string("round/") + what + "/" + std::to_string(rank);
+  }
+  // Empty where nobody has written.
+  [[nodiscard]] std::string read(const std::string& key) {
+    return store_->check({key}) ? store_->get_to_str(key) : "";
+  }
+  void answer_all() {
+    for (int rank = 1; rank < static_cast<int>(answered_.size()); ++rank) {
+      std::string& last = answered_[static_cast<size_t>(rank)];
+      if (const std::string word = read(key("asks", rank)); word != last) {
+        store_->set(key("answer", rank), word + name_);
+        last = word;
+      }
+    }
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  int rank_;
+  std::string word_;                   ///< this rank's
+  std::vector<std::string> answered_;  ///< on rank 0: words of the others
+  std::string name_;
+};
+
+/// One rank of those that arrive.
 class Arrival {
  public:
   Arrival(const RankEnvironment& environment, Rendezvous place, std::chrono::milliseconds timeout,
@@ -93,20 +134,20 @@ class Arrival {
         timeout_(timeout),
         version_(std::move(version)),
         deadline_(Clock::now() + timeout) {
-    set_text(*common_, kFingerprint + std::to_string(environment.rank),
-             SealedStore::fingerprint_of(environment.job_secret));
+    common_->set(kFingerprint + std::to_string(environment.rank),
+                 SealedStore::fingerprint_of(environment.job_secret));
     for (int rank = 0; rank < environment.world_size; ++rank) {
       keys_.push_back("came/" + std::to_string(rank));
     }
     if (environment.agent_store) {
-      sealed_ = c10::make_intrusive<SealedStore>(common_, environment.job_secret);
-      round_.emplace(*sealed_, environment.rank, environment.world_size);
+      generation_.emplace(c10::make_intrusive<SealedStore>(common_, environment.job_secret),
+                          environment.rank, environment.world_size);
     } else {
       enter(environment.job_secret);
     }
   }
 
-  /// The store in which they have met, which nobody else has used.
+  /// Returns the store in which they have met, which nobody else has used.
   c10::intrusive_ptr<c10d::Store> wait_for_all() {
     auto next_look = Clock::now() + kBetweenLooksAtProcesses;
     while (!all_came()) {
@@ -137,8 +178,8 @@ class Arrival {
  private:
   void enter(const std::string& secret) {
     store_ = c10::make_intrusive<SealedStore>(common_, secret);
-    set_text(*store_, "version/" + std::to_string(environment_.rank), version_);
-    set_text(*store_, keys_[static_cast<size_t>(environment_.rank)], place_.to_text());
+    store_->set("version/" + std::to_string(environment_.rank), version_);
+    store_->set(keys_[static_cast<size_t>(environment_.rank)], place_.to_text());
   }
 
   // The store ends with rank 0.
@@ -155,17 +196,17 @@ class Arrival {
   void check_versions() const {
     std::string difference;
     for (size_t rank = 0; environment_.rank == 0 && rank < keys_.size(); ++rank) {
-      const std::string version = text_at(*store_, "version/" + std::to_string(rank));
+      const std::string version = store_->get_to_str("version/" + std::to_string(rank));
       if (version != version_ && difference.empty()) {
         difference = "rank " + std::to_string(rank) + " is Sherd " + version + ", and rank 0 is " +
                      version_ + ". Start all ranks with the same version.";
       }
     }
     if (environment_.rank == 0) {
-      set_text(*store_, "versions", difference);
+      store_->set("versions", difference);
       wait_until_all_know(difference);
     } else {
-      difference = text_at(*store_, "versions");
+      difference = store_->get_to_str("versions");
       store_->add("versions/known", 1);
     }
     if (!difference.empty()) {
@@ -174,8 +215,8 @@ class Arrival {
   }
 
   bool all_came() {
-    if (round_) {
-      if (const std::string& name = round_->look(); name != name_) {
+    if (generation_) {
+      if (const std::string& name = generation_->poll(); name != name_) {
         name_ = name;
         enter(environment_.job_secret + "/" + name);
       }
@@ -185,7 +226,7 @@ class Arrival {
 
   [[nodiscard]] std::string absent() const {
     if (!store_) {
-      return "rank 0";  // it has not answered in this round
+      return "rank 0";  // it has not answered in this generation
     }
     std::vector<size_t> ranks;
     std::vector<size_t> strangers;
@@ -210,7 +251,7 @@ class Arrival {
   [[nodiscard]] bool has_another_secret(size_t rank) const {
     const std::string key = kFingerprint + std::to_string(rank);
     return common_->check({key}) &&
-           text_at(*common_, key) != SealedStore::fingerprint_of(environment_.job_secret);
+           common_->get_to_str(key) != SealedStore::fingerprint_of(environment_.job_secret);
   }
 
   // A host's own name often leads to 127.0.1.1 in its /etc/hosts.
@@ -218,7 +259,8 @@ class Arrival {
     if (environment_.rank != 0 || environment_.all_local || environment_.agent_store) {
       return "";
     }
-    return is_loopback(address_) || address_ == "0.0.0.0" || address_ == "::"
+    return address_.starts_with("127.") || address_ == "::1" || address_ == "0.0.0.0" ||
+                   address_ == "::"
                ? " On this host '" + *environment_.master_address + "' is " + address_ +
                      ", which no other host reaches: set MASTER_ADDR to this "
                      "host's address in the network that they share."
@@ -246,8 +288,7 @@ class Arrival {
       if (!store_->check({keys_[rank]})) {
         continue;
       }
-      const std::vector<uint8_t> text = store_->get(keys_[rank]);
-      const RankPlace place = RankPlace::from_text({text.begin(), text.end()});
+      const RankPlace place = RankPlace::from_text(store_->get_to_str(keys_[rank]));
       if (place.shares_host_with(place_) && !place.is_alive()) {
         throw Error(ExitCode::PeerLost, meeting() + ": rank " + std::to_string(rank) +
                                             " came and has ended before all had come. Its own "
@@ -259,10 +300,9 @@ class Arrival {
   const RankEnvironment& environment_;
   std::string address_;                     ///< of the store
   c10::intrusive_ptr<c10d::Store> common_;  ///< with whatever others have put there
-  c10::intrusive_ptr<c10d::Store> sealed_;  ///< that of all rounds; null where there is but one
-  std::optional<Round> round_;
-  std::string name_;                       ///< of the round
-  c10::intrusive_ptr<c10d::Store> store_;  ///< that of the round; null until its name is known
+  std::optional<Generation> generation_;    ///< with torchrun's agent
+  std::string name_;                        ///< of the generation
+  c10::intrusive_ptr<c10d::Store> store_;   ///< of the generation; null until its name is known
   std::chrono::milliseconds timeout_;
   std::string version_;
   Clock::time_point deadline_;
@@ -335,7 +375,7 @@ Rendezvous meet(const RankEnvironment& environment, std::chrono::milliseconds ti
         ExitCode::PeerLost,
         "rendezvous: rank " + std::to_string(environment.rank) + " of " +
             std::to_string(environment.world_size) + " did not meet the others at " + host + ":" +
-            std::to_string(options.port) + " (" + reason_of(error) +
+            std::to_string(options.port) + " (" + message_of(error) +
             "). Check that all ranks were started, with the same MASTER_ADDR and MASTER_PORT.");
   }
 }

@@ -1,46 +1,15 @@
 #include "sherd/world.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "comm/local.h"
+#include <c10/util/Exception.h>
+
 #include "rendezvous/backends.h"
+#include "rendezvous/gpus.h"
 #include "sherd/error.h"
 #include "storage/profiler_range.h"
 
 namespace sherd {
-
-namespace detail {
-
-namespace {
-
-class LocalBackend final : public Backend {
- public:
-  explicit LocalBackend(c10::Device device) : device_(device) {}
-  [[nodiscard]] c10::Device device() const override { return device_; }
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 1; }
-  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(
-      const RankGroup& /*group*/) override {
-    return std::make_unique<LocalCommunicator>();
-  }
-  [[nodiscard]] Communicator& control() override { return control_; }
-  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
-    return {text};
-  }
-
- private:
-  c10::Device device_;
-  LocalCommunicator control_;
-};
-
-}  // namespace
-
-std::shared_ptr<Backend> make_local_world(c10::Device device) {
-  return std::make_shared<LocalBackend>(device);
-}
-
-}  // namespace detail
 
 using Operation = Collective::Operation;
 
@@ -229,6 +198,46 @@ void World::set_observer(std::shared_ptr<CollectiveObserver> observer) {
 
 const std::shared_ptr<Backend>& World::backend() const {
   return state_->backend;
+}
+
+namespace {
+
+// The first rank of each host is the first of a row, where ranks were dealt to hosts in blocks.
+void warn_where_rows_cross_hosts(const World& world, int shard_size) {
+  if (shard_size > 1 && shard_size <= world.local_size() && shard_size < world.size() &&
+      world.local_rank() == 0 && world.rank() % shard_size != 0) {
+    TORCH_WARN("[Mesh] HYBRID_SHARD gathers parameters across hosts, which is slow: rank ",
+               world.rank(), " is the first of its host, and not the first of a row of ",
+               shard_size,
+               " consecutive ranks. Deal ranks to hosts in blocks: srun --distribution=block, "
+               "mpirun --map-by slot.");
+  }
+}
+
+}  // namespace
+
+Mesh Mesh::shard(World world) {
+  const int size = world.size();
+  return {std::move(world), 1, size};
+}
+
+Mesh Mesh::hybrid(World world, int shard_size) {
+  if (shard_size < 1 || world.size() % shard_size != 0) {
+    throw Error(ExitCode::Usage, "[Mesh::hybrid] shard_size " + std::to_string(shard_size) +
+                                     " does not divide the world of " +
+                                     std::to_string(world.size()) +
+                                     " ranks: choose a divisor, as the ranks of one host.");
+  }
+  return {std::move(world), 2, shard_size};
+}
+
+Mesh Mesh::of_strategy(World world, Strategy strategy, std::optional<int> shard_size) {
+  if (strategy != Strategy::HybridShard && strategy != Strategy::HybridShardGradOp) {
+    return shard(std::move(world));
+  }
+  const int size = shard_size.value_or(world.local_size());
+  warn_where_rows_cross_hosts(world, size);
+  return hybrid(std::move(world), size);
 }
 
 }  // namespace sherd

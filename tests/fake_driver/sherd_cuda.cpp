@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "src/rendezvous/cuda_library.h"
+#include "src/rendezvous/gpus.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 
 #include "src/comm/buffers.h"
 #include "src/comm/exchange.h"
-#include "src/rendezvous/gpu_sharing.h"
+#include "src/rendezvous/gpus.h"
 #include "tests/support/decorated_world.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/mailbox_backend.h"

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "launch/loopback_socket.h"
-#include "rendezvous/answering_socket.h"
 
 namespace sherd::test {
 namespace {

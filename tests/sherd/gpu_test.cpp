@@ -16,7 +16,7 @@
 #include "sherd/memory.h"
 #include "sherd/sharded_module.h"
 #include "src/comm/device.h"
-#include "src/rendezvous/cuda_library.h"
+#include "src/rendezvous/gpus.h"
 #include "src/storage/movable_storage.h"
 #include "tests/support/meshes.h"
 #include "tests/support/processes.h"

@@ -1,7 +1,5 @@
 // Whether hosts reach each other; between real ones: e2e/hosts_test.cpp.
 
-#include "rendezvous/reachability.h"
-
 #include <chrono>
 #include <functional>
 #include <future>
@@ -12,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "rendezvous/rendezvous.h"
 #include "sherd/error.h"
 
 namespace sherd::test {

@@ -12,8 +12,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "launch/loopback_socket.h"
-#include "tests/support/expect_error.h"
 #include "rendezvous/network.h"
+#include "tests/support/expect_error.h"
 
 namespace sherd::test {
 namespace {

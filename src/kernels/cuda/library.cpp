@@ -1,4 +1,4 @@
-// What libsherd_cuda.so has for the library (rendezvous/cuda_library.h).
+// What libsherd_cuda.so has for the library (rendezvous/gpus.h).
 
 #include <cstdlib>
 
@@ -17,7 +17,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "kernels/kernels.h"
-#include "rendezvous/cuda_library.h"
+#include "rendezvous/gpus.h"
 
 namespace sherd::detail {
 namespace {

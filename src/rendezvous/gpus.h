@@ -1,9 +1,11 @@
 #pragma once
-// libsherd_cuda.so: what the library needs of CUDA and NCCL, in a library of its own, so that all
-// else is compiled once for machines with GPUs and without.
+// The GPUs of this host, and libsherd_cuda.so: what the library needs of CUDA and NCCL, in a
+// library of its own, so that all else is compiled once for machines with GPUs and without.
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,7 +17,7 @@
 
 namespace sherd::detail {
 
-/// What it has for others.
+/// What libsherd_cuda.so has for the library.
 struct CudaFunctions {
   /// Whether its kernels, and LibTorch's, run on GPUs of this compute capability.
   bool (*serves)(int major, int minor);
@@ -25,11 +27,11 @@ struct CudaFunctions {
                                                        std::chrono::milliseconds timeout);
   /// For arithmetic on shards (set_device_kernels() in kernels/shard_math.h).
   const kernels::DeviceKernels& (*kernels)();
-  /// What NCCL said last in this process.
+  /// NCCL's last error in this process.
   std::string (*last_nccl_error)() = nullptr;
   /// "2.28.9"
   std::string (*nccl_version)() = nullptr;
-  /// Of memory of the host.
+  /// For host memory.
   const HostPinning* pinning = nullptr;
   /// As sherd::set_sync_debug_mode().
   void (*set_sync_debug_mode)(SyncDebugMode mode) = nullptr;
@@ -45,14 +47,23 @@ struct CudaFunctions {
   void (*initialize_device)(int number) = nullptr;
 };
 
-/// Loads it by this name, once a process; null where it is not there or cannot be loaded, and then
-/// `problem` says why.
-[[nodiscard]] const CudaFunctions* load_cuda_functions(const char* library, std::string& problem);
-
-/// gpus(), where this library serves them. Those that it does not serve are refused by name.
-[[nodiscard]] Gpus with_library(Gpus found, const char* library);
-
-/// Of the library that gpus() has loaded. Throws Error(Unavailable) where there is none.
+/// Of the library that gpus() has loaded. Throws Error(Unavailable) if there is none.
 [[nodiscard]] const CudaFunctions& cuda_functions();
+
+/// Returns the device of the rank's number on its host, which becomes the calling thread's. Throws
+/// Error(Unavailable) if there is none, and Error(OutOfMemory) if its memory is full.
+[[nodiscard]] c10::Device device_of_rank(c10::DeviceType type, int local_rank);
+
+struct SharedGpu {
+  int rank = 0;   ///< of the world
+  int other = 0;  ///< likewise
+  std::string gpu;
+};
+
+/// Returns the first two ranks of a group that compute on the same GPU, which NCCL refuses. `gpus`:
+/// the GPU of each rank of the world, as a text that is unique to it. Device numbers are not: a
+/// launcher may show each rank its own GPU as the first.
+[[nodiscard]] std::optional<SharedGpu> shared_gpu(const std::vector<std::string>& gpus,
+                                                  const RankGroup& group);
 
 }  // namespace sherd::detail
