@@ -143,7 +143,7 @@ TEST(Kernels, SplitMastersLoseNoBitOfAnyValue) {
     split(values.data(), {travelling.data(), low.data()}, kStretch);
     join({travelling.data(), low.data()}, joined.data(), kStretch);
     std::vector<float> whole = values;
-    settle(whole.data(), kStretch);
+    std::ranges::transform(whole, whole.begin(), &settled);
     ASSERT_EQ(travelling, nearest);
     ASSERT_EQ(travelling, to_bits(whole));
     if (is_nan(high << 16 | 1U)) {
