@@ -17,10 +17,10 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
-#include "storage/movable_storage.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
 #include "sherd/state_dict.h"
+#include "storage/movable_storage.h"
 #include "tests/fake_device/ranks.h"
 #include "tests/fake_device/streams.h"
 #include "tests/support/small_net.h"

@@ -6,11 +6,11 @@
 #include <sys/prctl.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "rendezvous/network.h"
 #include "sherd/fully_shard.h"
 #include "tests/support/connect.h"
 #include "tests/support/processes.h"
 #include "tests/support/small_net.h"
-#include "rendezvous/network.h"
 
 namespace sherd::test {
 namespace {
