@@ -107,10 +107,10 @@ std::vector<at::Tensor> trained(const World& world, const ShardOptions& options,
   }
   std::vector<at::Tensor> values;
   for (const auto& item : full_state_dict(model, {.rank0_only = false})) {
-    values.push_back(item.value());
+    values.push_back(item.value().clone());
   }
   for (const MomentShard& moment : optimizer.moments()) {
-    values.insert(values.end(), {moment.exp_avg, moment.exp_avg_sq});
+    values.insert(values.end(), {moment.exp_avg.clone(), moment.exp_avg_sq.clone()});
   }
   return values;
 }
