@@ -27,7 +27,9 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 // Handing over takes milliseconds once all ranks are there; a rank that fails does not come.
 constexpr std::chrono::seconds kPatience{10};
-constexpr size_t kFiles = 2;         // of a group: its numbers and its data
+constexpr size_t kFiles = 2;  // of a group: its numbers and its data
+// The ancillary buffer of a message has no room for one more.
+static_assert(CMSG_SPACE(kFiles * sizeof(int)) - CMSG_LEN(0) == kFiles * sizeof(int));
 constexpr size_t kRandomBytes = 16;  // of a name
 
 Deadline deadline_within(std::chrono::milliseconds timeout) {

@@ -20,7 +20,8 @@ int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-// Large ranges begin at pages, so that ranks touch their own.
+// Large ranges begin at pages, so that ranks touch their own. Small ones may share a page, which is
+// never given back: only the whole pages inside one shard are.
 int64_t place(int64_t& end, int64_t bytes) {
   const int64_t begin = round_up(end, bytes < kPageBytes ? kLineBytes : kPageBytes);
   end = begin + bytes;
@@ -54,6 +55,8 @@ void try_on_all_ranks(const RankGroup& ranks, const HostMemory::GatherNumbers& g
 }  // namespace
 
 void HostMemory::plan(int world_size) {
+  offsets_.clear();
+  reduce_ranges_.clear();
   const auto lines = static_cast<int64_t>(segments_->size()) * group_->size();
   int64_t end = lines * static_cast<int64_t>(sizeof(SegmentLine));
   for (const SegmentSpec& spec : *segments_) {

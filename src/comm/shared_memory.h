@@ -48,6 +48,7 @@ class HostMemory {
       const std::vector<SegmentSpec>& segments, const RankGroup& ranks, int rank,
       const std::shared_ptr<MemoryLedger>& ledger, const GatherNumbers& gather_numbers);
   /// Returns this rank's reduce buffers in shared memory, if the whole group is on this host.
+  /// They must not be used after this has been moved or destroyed.
   [[nodiscard]] ReduceBuffers reduce_buffers(std::shared_ptr<MemoryLedger> ledger) const;
   /// Returns the bytes of a segment's reduce buffer.
   [[nodiscard]] int64_t reduce_bytes(Segment segment) const {
