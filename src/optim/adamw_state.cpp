@@ -44,6 +44,11 @@ std::vector<StoredTensor> stored_of(const SegmentMoments& state) {
   return all;
 }
 
+// A gradient that is held may be read where it is.
+bool is_there(at::Tensor shard_math::AdamWTensors::*tensor, const Storage& storage) {
+  return tensor == &shard_math::AdamWTensors::gradient && storage.is_held();
+}
+
 bool is_gradient(const StoredView& one, const Stretch& stretch) {
   return one.storage == &stretch.state->of.segment->gradients()->storage();
 }
@@ -114,9 +119,10 @@ shard_math::AdamWTensors Stretch::tensors() const {
 std::vector<StoredView> Stretch::stored() const {
   std::vector<StoredView> views;
   for (const auto& [tensor, storage] : state->stored) {
-    if (!storage->is_held()) {
-      const bool is_of_run = (run->tensors.*tensor).defined();
-      views.push_back({storage, is_of_run ? of(run->tensors.*tensor) : gradient()});
+    if (!is_there(tensor, *storage)) {
+      views.push_back({storage, tensor == &shard_math::AdamWTensors::gradient
+                                    ? gradient()
+                                    : of(run->tensors.*tensor)});
     }
   }
   return views;
@@ -201,7 +207,7 @@ shard_math::AdamWTensors StretchQueue::bring() {
   const std::vector<at::Tensor>& on_device = copies_->wait();
   size_t place = 0;
   for (const auto& [tensor, storage] : front().state->stored) {
-    if (!storage->is_held()) {
+    if (!is_there(tensor, *storage)) {
       tensors.*tensor = on_device[place++];
     }
   }

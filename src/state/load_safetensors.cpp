@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,7 +34,8 @@ std::string source_fault(const detail::StateEntry& entry, const std::string& nam
 
 // Adds the reads of this rank's elements, cut so that all threads have some.
 void add_reads(std::vector<detail::HostWork>& reads, const detail::StateEntry& entry,
-               const SafetensorsLocation& location, const StoredReader& reader) {
+               const SafetensorsLocation& location, const StoredReader& reader_of_entry) {
+  const auto reader = std::make_shared<const StoredReader>(reader_of_entry);
   constexpr int64_t kElements = int64_t{1} << 22;
   for (int64_t first = 0; first < entry.mine.numel(); first += kElements) {
     const int64_t numel = std::min(kElements, entry.mine.numel() - first);
@@ -41,8 +43,8 @@ void add_reads(std::vector<detail::HostWork>& reads, const detail::StateEntry& e
     reads.push_back({entry.mine.narrow(first, numel),
                      [begin, location, reader](int64_t, const at::Tensor& host) {
                        const int64_t end = begin + host.numel();
-                       if (reader) {
-                         reader(location, begin, end, host.mutable_data_ptr());
+                       if (*reader) {
+                         (*reader)(location, begin, end, host.mutable_data_ptr());
                        } else {
                          location.file->read_elements(*location.entry, begin, end,
                                                       host.scalar_type(), host.mutable_data_ptr());

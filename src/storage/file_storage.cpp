@@ -346,6 +346,10 @@ const c10::Event* FileStorage::fetched() {
 void FileStorage::hold(Access access) {
   if (held_ == nullptr) {
     held_ = access == Access::Overwrite ? overwrite() : use(tensor_, access == Access::Write);
+  } else if (access != Access::Read) {
+    for (FileChunk& chunk : chunks_) {
+      chunk.differs = true;
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "storage/movable_storage.h"
+#include "storage/own_work.h"
 #include "storage/streams.h"
 
 namespace sherd::detail {
@@ -33,6 +34,9 @@ HostStorage::HostStorage(std::shared_ptr<CopyEngine> copies, std::shared_ptr<Fil
 HostStorage::~HostStorage() {
   try {
     drop();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+  }
+  try {
     copies_->synchronize();
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
   }
@@ -136,6 +140,7 @@ void HostStorage::prefetch(void* place, const c10::Event* free) {
 
 void HostStorage::hold(Access access) {
   if (slots_ == nullptr) {
+    check_invariant(access == Access::Read, "storage without slots is held to be written");
     return await(fetched_);
   }
   if (access != Access::Overwrite) {

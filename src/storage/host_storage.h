@@ -44,7 +44,8 @@ class HostSlots {
 /// for nothing but a file. On the meta device nothing is copied.
 class HostStorage final : public Storage {
  public:
-  /// `file`: null for pinned memory. `slots`: null if each prefetch() is given a place.
+  /// `file`: null for pinned memory. `slots`: null if each prefetch() is given a place, where it is
+  /// held to be read; tensor() stays the host's.
   HostStorage(std::shared_ptr<CopyEngine> copies, std::shared_ptr<FileStore> file,
               std::shared_ptr<HostSlots> slots, std::int64_t numel, c10::ScalarType dtype,
               MemoryKind kind);

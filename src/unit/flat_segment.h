@@ -22,19 +22,17 @@
 namespace sherd::detail {
 
 /// [Note: Memory of a segment]
-/// - the *sharded parameters* [shard_numel] in the layout's dtype, in the communicator's memory or
-/// in
-///   a Storage (Part::Parameters), which a gather reads where it is kept or copies to its place in
-///   the slot of the gathered segment;
-/// - the *master* [shard_numel] fp32, which the optimizer updates: the sharded parameters
-/// themselves
-///   if they are fp32, or bf16 alone; or, of split masters, the *low halves* [shard_numel] int16,
-///   what the sharded parameters in bf16 leave of them;
-/// - the *gathered segment* [world × shard_numel], an arena's slot or the communicator's own, which
-///   parameters view through one storage whose address changes on unshard and reshard;
-/// - the *post-forward shard*, 1/n of the gathered segment, where reshard_after_forward_size is
-/// set;
-/// - gradients, see SegmentGradients. Frozen segments have neither these nor a master.
+/// - the *sharded parameters* [shard_numel] in the layout's dtype: the communicator's memory or a
+///   Storage (Part::Parameters). A gather reads them where they are kept, or copies them to their
+///   place in the slot of the gathered segment.
+/// - the *master* [shard_numel] fp32, which the optimizer updates. It is the sharded parameters if
+///   they are fp32 or there is no other. Split masters have *low halves* [shard_numel] int16: what
+///   the sharded parameters in bf16 leave of them.
+/// - the *gathered segment* [world × shard_numel]: an arena's slot or the communicator's own
+/// memory.
+///   Parameters view it through one storage whose address changes on unshard and reshard.
+/// - the *post-forward shard*: 1/n of the gathered segment, if reshard_after_forward_size is set.
+/// - gradients: see SegmentGradients. Frozen segments have neither these nor a master.
 class FlatSegment {
  public:
   FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes, Master master);

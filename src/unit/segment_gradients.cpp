@@ -41,7 +41,14 @@ void SegmentGradients::change(const Work& work) {
   if (!was_held) {
     storage().hold(Access::Write);
   }
-  work();
+  try {
+    work();
+  } catch (...) {
+    if (!was_held) {
+      storage().drop();
+    }
+    throw;
+  }
   if (!was_held) {
     storage().write_back();
   }
@@ -65,6 +72,7 @@ void SegmentGradients::squares_change() {
 }
 
 Communicator::Reduction SegmentGradients::target(float scale) {
+  static_cast<void>(shard());  // allocates a resident one, in the name of its unit
   if (!is_replicated()) {
     return {.shard = shard().mutable_data_ptr(),
             .accumulate = has_sum_,
@@ -120,7 +128,7 @@ void SegmentGradients::zero_unwritten() {
 }
 
 void SegmentGradients::accumulate_unsharded() {
-  storage().drop();  // the last micro-batch adds to it
+  storage().drop();  // the last micro-batch adds to it; the reduce buffer is another memory
   zero_unwritten();
   if (!unsharded_sum_.defined()) {
     const int64_t bytes = layout_.numel() * static_cast<int64_t>(sizeof(float));
