@@ -28,8 +28,7 @@ namespace sherd::detail {
 /// - the *master* [shard_numel] fp32, which the optimizer updates. It is the sharded parameters if
 ///   they are fp32 or there is no other. Split masters have *low halves* [shard_numel] int16: what
 ///   the sharded parameters in bf16 leave of them.
-/// - the *gathered segment* [world × shard_numel]: an arena's slot or the communicator's own
-/// memory.
+/// - the *gathered segment* [world × shard_numel]: an arena's slot or the communicator's memory.
 ///   Parameters view it through one storage whose address changes on unshard and reshard.
 /// - the *post-forward shard*: 1/n of the gathered segment, if reshard_after_forward_size is set.
 /// - gradients: see SegmentGradients. Frozen segments have neither these nor a master.
