@@ -36,29 +36,40 @@ class PoisonedStorage final : public Storage {
     poison();
   }
 
-  [[nodiscard]] bool is_held() const override { return held_ != nullptr; }
+  [[nodiscard]] bool is_held() const override { return is_held_; }
   [[nodiscard]] void* address() const override { return tensor_.data_ptr(); }
   [[nodiscard]] std::shared_ptr<void> use(const at::Tensor&, bool writes) override {
-    if (uses_++ == 0) {
-      std::memcpy(tensor_.data_ptr(), kept_.data(), kept_.size());
-    }
+    begin_use();
     return {this, [writes](PoisonedStorage* storage) { storage->end_use(writes); }};
   }
   void hold(Access access) override {
-    if (held_ == nullptr) {
-      held_ = use(tensor_, access != Access::Read);
+    if (!std::exchange(is_held_, true)) {
+      begin_use();
+      if (access == Access::Overwrite) {
+        poison();
+      }
     }
   }
   [[nodiscard]] const c10::Event* fetched() override {
     hold(Access::Read);
     return nullptr;
   }
-  void write_back() override { held_.reset(); }
-  void drop() override { held_.reset(); }
-  void discard() override { held_.reset(); }
+  void write_back() override { end_hold(/*writes=*/true); }
+  void drop() override { end_hold(/*writes=*/false); }
+  void discard() override { drop(); }
   using Storage::write_back;
 
  private:
+  void begin_use() {
+    if (uses_++ == 0) {
+      std::memcpy(tensor_.data_ptr(), kept_.data(), kept_.size());
+    }
+  }
+  void end_hold(bool writes) {
+    if (std::exchange(is_held_, false)) {
+      end_use(writes);
+    }
+  }
   void end_use(bool writes) {
     if (writes) {
       std::memcpy(kept_.data(), tensor_.data_ptr(), kept_.size());
@@ -71,7 +82,7 @@ class PoisonedStorage final : public Storage {
 
   std::vector<char> kept_;
   int uses_ = 0;
-  std::shared_ptr<void> held_;
+  bool is_held_ = false;
 };
 
 class PoisonedParts final : public detail::StorageFactory {
