@@ -15,8 +15,9 @@ class Module;
 
 namespace sherd {
 
-/// The state that each rank keeps between uses of a unit. `docs/guide/strategies.md` compares
-/// memory and traffic.  Paper: ZeRO, arXiv:1910.02054; FSDP, arXiv:2304.11277 §3.2.
+/// The state that each rank keeps between uses of a unit; placements_of() has the table.
+/// `docs/guide/strategies.md` compares memory and traffic.  Paper: ZeRO, arXiv:1910.02054; FSDP,
+/// arXiv:2304.11277 §3.2.
 enum class Strategy {
   /// Shards parameters, gradients and optimizer state; a unit's full parameters exist only while it
   /// runs (ZeRO-3). Least memory; two all-gathers per unit and micro-batch. PyTorch:
@@ -35,10 +36,38 @@ enum class Strategy {
   /// ShardGradOp within each row of a 2-D mesh. PyTorch: a 2-D mesh with
   /// `reshard_after_forward=False`.
   HybridShardGradOp,
+  /// Shards the optimizer state alone (ZeRO-1): one all-gather and one reduction per unit and step,
+  /// however many micro-batches it has. Call ShardedModule::set_is_last_backward(). With one
+  /// micro-batch per step the same as ShardGradOp; with more, needs the gathered model and 4 bytes
+  /// per parameter for whole gradients. PyTorch: `ZeroRedundancyOptimizer`; Megatron: the
+  /// distributed optimizer.
+  ShardOptimizer,
 };
 
 /// Returns the enumerator's name, as in messages: "FullShard".
 [[nodiscard]] const char* name_of(Strategy strategy);
+
+/// What each rank of a row of the mesh holds of a tensor. Over the rows everything is replicated.
+/// PyTorch: `Replicate()`, `Shard(0)`, `Partial()`.
+enum class Placement {
+  Replicate,  ///< all of it
+  Shard,      ///< its shard
+  Partial,    ///< all of it, as this rank's summand: not reduced yet
+};
+
+/// A strategy as placements within a row of the mesh. Without a sharded optimizer nothing is
+/// sharded: each row is one rank.
+struct Placements {
+  Placement parameters_after_forward;   ///< of a unit but the root, until its backward
+  Placement parameters_after_backward;  ///< until the next micro-batch; an update reshards them
+  Placement gradients;                  ///< until the next micro-batch of the same step
+  Placement optimizer;                  ///< masters and moments, and gradients at the update
+  /// Of the mesh that Mesh::of_strategy() makes. 2: rows and replicas (hybrid).
+  int mesh_dimensions;
+};
+
+/// Returns the strategy's row of the table of placements.
+[[nodiscard]] Placements placements_of(Strategy strategy);
 
 /// How the master values (the values that an optimizer updates) are stored if `param_dtype` is not
 /// fp32.

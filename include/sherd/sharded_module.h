@@ -113,6 +113,12 @@ class ShardedModule {
   /// step still reshards them. The same on all ranks. Not collective. Memory: the gathered units,
   /// until that step. PyTorch: `set_reshard_after_backward`.
   void set_reshard_after_backward(bool reshard, const UnitFilter& units = {});
+  /// With false, more micro-batches of this step follow, and units stay as the strategy's
+  /// Placements have them until then: with Strategy::ShardOptimizer, backward reduces nothing and
+  /// parameters stay gathered, as after set_requires_gradient_sync(false) and
+  /// set_reshard_after_backward(false). Changes nothing with the other strategies, and if a row is
+  /// one rank. The same on all ranks. Not collective. PyTorch: `set_is_last_backward`.
+  void set_is_last_backward(bool is_last);
 
   /// Sets whether a unit frees its parameters between its forward and its backward, from now on.
   /// The same on all ranks. Not collective. Throws Error(Usage) inside a forward, a backward or

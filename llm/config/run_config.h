@@ -67,7 +67,14 @@ enum class OptimKind { AdamW };
 /// Shape of the learning rate after the warm-up.
 enum class Schedule { Linear, Cosine, Constant };
 /// What is sharded between forward and backward (`sherd::Strategy`).
-enum class Strategy { FullShard, ShardGradOp, NoShard, HybridShard, HybridShardGradOp };
+enum class Strategy {
+  FullShard,
+  ShardGradOp,
+  ShardOptimizer,
+  NoShard,
+  HybridShard,
+  HybridShardGradOp
+};
 /// Dtype of the parameters that are gathered and computed with. Auto: the trainer chooses, and
 /// writes its choice into the run's configuration.
 enum class ParamDtype { Auto, Float32, BFloat16, Float16 };

@@ -248,9 +248,11 @@ Table fields(ParallelSection& parallel) {
   return {{
       {.name = "strategy",
        .slot = choice<Strategy>(parallel.strategy, strategy_words()),
-       .doc = "full_shard reshards parameters after forward; shard_grad_op after backward; "
-              "no_shard replicates the model; hybrid ones shard within groups of "
-              "parallel.shard_size ranks ([strategies](strategies.md))"},
+       .doc =
+           "full_shard reshards parameters after forward; shard_grad_op after backward; "
+           "shard_optimizer after the last micro-batch of a step, which alone reduces gradients; "
+           "no_shard replicates the model; hybrid ones shard within groups of "
+           "parallel.shard_size ranks ([strategies](strategies.md))"},
       {.name = "shard_size",
        .slot = integer_or("host", parallel.shard_size, between(1, kMany)),
        .doc = "ranks that share one copy of the model under a hybrid strategy; host: the ranks of "

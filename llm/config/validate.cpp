@@ -202,6 +202,15 @@ void check_objective(const RunConfig& config, std::vector<Fault>& faults) {
   }
 }
 
+void check_graphs(const RunConfig& config, std::vector<Fault>& faults) {
+  if (config.device.cuda_graphs && config.parallel.strategy == Strategy::ShardOptimizer) {
+    faults.push_back({"device.cuda_graphs",
+                      "device.cuda_graphs frees parameters after each micro-batch, and "
+                      "parallel.strategy = \"shard_optimizer\" keeps them: choose "
+                      "\"shard_grad_op\", or leave device.cuda_graphs out"});
+  }
+}
+
 void check_held_out(const DataSection& data, std::vector<Fault>& faults) {
   const bool is_evaluated = std::any_of(data.eval.begin(), data.eval.end(),
                                         [](const DataSet& set) { return set.held_out; });
@@ -219,6 +228,7 @@ void check_held_out(const DataSection& data, std::vector<Fault>& faults) {
 
 void check_lists(const RunConfig& config, std::vector<Fault>& faults) {
   check_held_out(config.data, faults);
+  check_graphs(config, faults);
   if (config.eval.generate && config.data.eval.empty()) {
     faults.push_back(
         {"eval.generate", "eval.generate = true needs questions to answer: give data.eval"});

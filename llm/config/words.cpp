@@ -6,6 +6,7 @@ const std::vector<Word<Strategy>>& strategy_words() {
   static const std::vector<Word<Strategy>> words = {
       {"full_shard", Strategy::FullShard},
       {"shard_grad_op", Strategy::ShardGradOp},
+      {"shard_optimizer", Strategy::ShardOptimizer},
       {"no_shard", Strategy::NoShard},
       {"hybrid_shard", Strategy::HybridShard},
       {"hybrid_shard_grad_op", Strategy::HybridShardGradOp}};

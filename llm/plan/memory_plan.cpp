@@ -52,6 +52,7 @@ class Planner {
   void step(sherd::Sharded<model::CausalLm>& model, sherd::AdamW& optimizer) {
     optimizer.zero_grad();
     for (const MicroBatch& batch : run_.micro_batches) {
+      model.set_is_last_backward(&batch == &run_.micro_batches.back());
       const at::Tensor loss = loss_of(model, batch, run_.loss);
       end_phase("forward");
       loss.backward();

@@ -145,9 +145,6 @@ double elements_of(const PlannedRun& run) {
 }
 
 int shards_of(const PlannedRun& run) {
-  if (run.sharding.strategy == sherd::Strategy::NoShard) {
-    return 1;
-  }
   return sherd::Mesh::of_strategy(sherd::World::fake(run.ranks), run.sharding.strategy,
                                   run.shard_size)
       .shard_size();
@@ -188,7 +185,7 @@ double seconds_besides(const PlannedRun& run, const Rates& rates, const Besides&
     return seconds_of_kind(run, rates, kind, amount, {.bytes = moved});
   };
   const bool sums = run.ranks.local_size > 1 || run.ranks.device != c10::DeviceType::CPU;
-  const int parts = run.sharding.strategy == sherd::Strategy::NoShard ? run.ranks.size : shards;
+  const int parts = shards > 1 ? shards : run.ranks.size;  // else replicas sum
   return clip_seconds(run, rates, shard) + seconds(step_kind::kBetween, step.operators, 0) +
          (sums ? seconds(step_kind::kExchange, step.elements,
                          sum_bytes(run, parts, step.elements / parts))
@@ -251,6 +248,7 @@ class PlannedStep {
     double earlier_sums = 0;
     for (const MicroBatch& batch : run_.micro_batches) {
       tokens_ = std::accumulate(batch.sample_tokens.begin(), batch.sample_tokens.end(), 0.0);
+      model_.set_is_last_backward(&batch == &run_.micro_batches.back());
       const double begin = timeline_.now();
       const std::int64_t before = model_.memory().on_host_bytes();
       const at::Tensor loss = loss_of(model_, batch, run_.loss);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "llm/config/words.h"
+#include "llm/setup/options_of_config.h"
 #include "llm/text/printable.h"
 #include "ops/cpu/isa.h"
 #include "sherd/error.h"
@@ -42,14 +43,14 @@ const sherd::Gpu* gpu_of(const sherd::World& world) {
 }
 
 std::string gpus_line(int ranks, int ranks_of_a_host, const config::ParallelSection& parallel) {
-  using enum config::Strategy;
-  const bool is_hybrid = parallel.strategy == HybridShard || parallel.strategy == HybridShardGradOp;
+  const sherd::Placements placements = sherd::placements_of(strategy_of(parallel.strategy));
+  const bool is_hybrid = placements.mesh_dimensions == 2;
   const int shards = is_hybrid ? parallel.shard_size.value_or(ranks_of_a_host) : ranks;
   const int hosts = ranks / ranks_of_a_host;
   std::string text = fmt::format("{} x {}; {}: ", text::counted(hosts, "host"),
                                  text::counted(ranks_of_a_host, "GPU"),
                                  config::word_of(parallel.strategy, config::strategy_words()));
-  if (parallel.strategy == NoShard) {
+  if (placements.optimizer == sherd::Placement::Replicate) {
     return text + fmt::format("replicas on {}", text::counted(ranks, "rank"));
   }
   text += fmt::format("shards within {}{}", text::counted(shards, "rank"),

@@ -20,6 +20,8 @@ sherd::Strategy strategy_of(config::Strategy strategy) {
       return sherd::Strategy::HybridShard;
     case config::Strategy::HybridShardGradOp:
       return sherd::Strategy::HybridShardGradOp;
+    case config::Strategy::ShardOptimizer:
+      return sherd::Strategy::ShardOptimizer;
   }
   return sherd::Strategy::FullShard;
 }
@@ -38,9 +40,7 @@ sherd::Mesh mesh_of(const config::RunConfig& config, const sherd::World& world) 
 }
 
 int state_shards(const config::RunConfig& config, const sherd::World& world) {
-  return config.parallel.strategy == config::Strategy::NoShard
-             ? 1
-             : mesh_of(config, world).shard_size();
+  return mesh_of(config, world).shard_size();
 }
 
 c10::ScalarType dtype_of(config::ParamDtype dtype) {

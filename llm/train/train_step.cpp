@@ -192,6 +192,7 @@ at::Tensor LaunchedStep::run(sherd::Sharded<model::CausalLm>& model,
     objective_figures_ = at::zeros({std::ssize(objective_->figure_names())}, wide);
   }
   for (const inputs::Batch& batch : micro_batches) {
+    model.set_is_last_backward(&batch == &micro_batches.back());
     if (plan.graphs != nullptr) {
       sum.add_(plan.graphs->run(batch, outcome_.supervised_tokens, plan.left_out,
                                 dropout_keys_of(batch, plan)));

@@ -22,22 +22,6 @@
 
 namespace sherd {
 
-const char* name_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::FullShard:
-      return "FullShard";
-    case Strategy::ShardGradOp:
-      return "ShardGradOp";
-    case Strategy::NoShard:
-      return "NoShard";
-    case Strategy::HybridShard:
-      return "HybridShard";
-    case Strategy::HybridShardGradOp:
-      return "HybridShardGradOp";
-  }
-  return "";
-}
-
 const char* name_of(Master master) {
   switch (master) {
     case Master::Float32:
@@ -293,8 +277,8 @@ void check_options(const ShardOptions& options, const Mesh& mesh) {
                     ".");
   }
   const int size = options.reshard_after_forward_size;
-  if (size != 0 && options.strategy != Strategy::FullShard &&
-      options.strategy != Strategy::HybridShard) {
+  const Placements placements = placements_of(options.strategy);
+  if (size != 0 && placements.parameters_after_forward != Placement::Shard) {
     refuse_sharding(
         "reshard_after_forward_size " + std::to_string(size) +
         " is for FullShard and HybridShard: the other strategies keep what they gather.");
@@ -318,19 +302,16 @@ ShardOptions with_disks_behind_host(ShardOptions options, c10::DeviceType device
   return options;
 }
 
-bool is_hybrid(Strategy strategy) {
-  return strategy == Strategy::HybridShard || strategy == Strategy::HybridShardGradOp;
-}
-
 // The mesh whose rows parameters are cut over.
 Mesh effective_mesh(const Mesh& mesh, Strategy strategy) {
-  if (strategy == Strategy::NoShard) {
+  const Placements placements = placements_of(strategy);
+  if (placements.optimizer == Placement::Replicate) {
     return Mesh::hybrid(mesh.world(), 1);
   }
-  if (is_hybrid(strategy) && mesh.dimensions() != 2) {
+  if (mesh.dimensions() < placements.mesh_dimensions) {
     refuse_sharding("a hybrid strategy needs a 2-D mesh: Mesh::hybrid(world, ranks_of_a_host).");
   }
-  if (!is_hybrid(strategy) && mesh.dimensions() != 1) {
+  if (mesh.dimensions() > placements.mesh_dimensions) {
     refuse_sharding("the mesh has " + std::to_string(mesh.replicate_size()) + " x " +
                     std::to_string(mesh.shard_size()) +
                     " ranks, and the strategy shards over all of them: choose HybridShard or "
@@ -352,10 +333,9 @@ UnitSettings settings_of(const UnitModule& unit, const ShardOptions& options, bo
   if (!is_root && !unit.options.precision) {
     settings.precision.output_dtype.reset();  // the model's holds for what the root returns
   }
-  const bool zero3 =
-      options.strategy == Strategy::FullShard || options.strategy == Strategy::HybridShard;
+  const Placement after_forward = placements_of(options.strategy).parameters_after_forward;
   settings.reshard_after_forward = unit.options.reshard_after_forward.value_or(
-      zero3 && options.reshard_after_forward_size != 1 && !is_root);
+      after_forward == Placement::Shard && options.reshard_after_forward_size != 1 && !is_root);
   settings.checkpoint_activations = unit.options.checkpoint_activations;
   return settings;
 }

@@ -188,6 +188,19 @@ void ShardedModule::set_reshard_after_backward(bool reshard, const UnitFilter& u
   engine_->step.limit_gathered();
 }
 
+void ShardedModule::set_is_last_backward(bool is_last) {
+  if (engine_->model.mesh.shard_size() == 1) {
+    return;  // a shard is the whole
+  }
+  const Placements between = placements_of(engine_->model.options.strategy);
+  if (between.gradients == Placement::Partial) {
+    set_requires_gradient_sync(is_last);
+  }
+  if (between.parameters_after_backward == Placement::Replicate) {
+    set_reshard_after_backward(is_last);
+  }
+}
+
 void ShardedModule::set_unshard_in_backward(bool unshard, const UnitFilter& units) {
   set_backward(engine_->model, &detail::BackwardSettings::unshard_in_backward, unshard, units);
 }

@@ -17,6 +17,7 @@ TEST(Strategies, AreChosenByConfigurationAlone) {
   const auto expected = losses_of({});
   const std::vector<Arguments> cases = {
       {"--parallel.strategy", "shard_grad_op"},
+      {"--parallel.strategy", "shard_optimizer"},
       {"--parallel.strategy", "no_shard"},
       {"--parallel.strategy", "hybrid_shard", "--parallel.shard_size", "2"},
       {"--parallel.strategy", "hybrid_shard_grad_op", "--parallel.shard_size", "2"},

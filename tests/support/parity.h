@@ -189,7 +189,11 @@ inline void train_rank(World world, const Cut& cut, const Setting& setting, Trac
     for (int micro = 0; micro < cut.micro_batches; ++micro) {
       const Example part = part_of(batch, cut, micro, world.rank());
       const bool last = micro == cut.micro_batches - 1;
-      model.set_requires_gradient_sync(last || !setting.sync_last_only);
+      if (setting.strategy == Strategy::ShardOptimizer) {
+        model.set_is_last_backward(last);
+      } else {
+        model.set_requires_gradient_sync(last || !setting.sync_last_only);
+      }
       model.set_requires_all_reduce(last || !setting.all_reduce_last_only);
       const at::Tensor loss = sum_of_errors(model(part.x), part.y) / kRows;
       loss.backward();

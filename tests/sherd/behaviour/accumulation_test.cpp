@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "src/step/step.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/parity.h"
 
@@ -142,6 +143,103 @@ TEST(Accumulation, StepAndClipRefuseGradientsThatAreNotReduced) {
   };
   run_ranks(2, [&](World world) { refused(world, Strategy::FullShard); });
   run_ranks(4, [&](World world) { refused(world, Strategy::HybridShard); });
+}
+
+/// What a step of three micro-batches leaves, and what it cost.
+struct OptimizerSharded {
+  std::vector<at::Tensor> gradients;
+  Communicator::Counts counts;
+  detail::StorageState between =
+      detail::StorageState::Sharded;  ///< of a block, between micro-batches
+};
+
+OptimizerSharded step_of_three(const World& world, Strategy strategy,
+                               const std::function<void(ShardedModule&, bool is_last)>& set) {
+  auto model = fully_shard(make_net(), mesh_for(world, strategy), {.strategy = strategy});
+  AdamW optimizer(model);
+  OptimizerSharded found;
+  for (int micro = 0; micro < 3; ++micro) {
+    set(model, micro == 2);
+    const Example example = make_example(3 * world.rank() + micro);
+    sum_of_errors(model(example.x), example.y).backward();
+    if (micro == 1) {
+      found.between = detail::engine_of(model).model.units[1]->storage_state();
+    }
+  }
+  found.counts = model.counts();
+  for (const ParameterShard& shard : model.parameter_shards()) {
+    found.gradients.push_back(shard.gradient.clone());
+  }
+  optimizer.step();
+  return found;
+}
+
+// ZeRO-1: however many micro-batches, each unit is gathered once and reduced once.
+TEST(ShardOptimizer, GathersAndReducesOncePerStep) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    run_ranks(ranks, [&](World world) {
+      const auto by_strategy = [](ShardedModule& model, bool is_last) {
+        model.set_is_last_backward(is_last);
+      };
+      const auto by_settings = [](ShardedModule& model, bool is_last) {
+        model.set_requires_gradient_sync(is_last);
+        model.set_reshard_after_backward(is_last);
+      };
+      const OptimizerSharded ours = step_of_three(world, Strategy::ShardOptimizer, by_strategy);
+      const OptimizerSharded same = step_of_three(world, Strategy::ShardGradOp, by_settings);
+      const auto segments = static_cast<int64_t>(make_net()->blocks.size()) + 1;
+      EXPECT_EQ(ours.counts.gathers, world.size() > 1 ? segments : 0);
+      EXPECT_EQ(ours.counts.reductions, world.size() > 1 ? segments : 0);
+      EXPECT_EQ(ours.counts.bytes_sent, same.counts.bytes_sent);
+      EXPECT_EQ(ours.between,
+                world.size() > 1 ? detail::StorageState::Unsharded : detail::StorageState::Sharded);
+      for (size_t i = 0; i < ours.gradients.size(); ++i) {
+        EXPECT_TRUE(at::equal(ours.gradients[i], same.gradients[i])) << i;
+      }
+    });
+  }
+}
+
+// What follows for other strategies from their placements: nothing.
+TEST(ShardOptimizer, IsTheOnlyOneThatTheLastBackwardMattersTo) {
+  for (const Strategy strategy : kStrategies) {
+    run_ranks(4, [&](World world) {
+      const OptimizerSharded told = step_of_three(
+          world, strategy,
+          [](ShardedModule& model, bool is_last) { model.set_is_last_backward(is_last); });
+      const OptimizerSharded plain = step_of_three(world, strategy, [](ShardedModule&, bool) {});
+      EXPECT_EQ(told.counts.gathers, plain.counts.gathers);
+      EXPECT_EQ(told.counts.reductions, plain.counts.reductions);
+      EXPECT_EQ(told.counts.bytes_sent, plain.counts.bytes_sent);
+      for (size_t i = 0; i < told.gradients.size(); ++i) {
+        EXPECT_TRUE(at::equal(told.gradients[i], plain.gradients[i])) << name_of(strategy);
+      }
+    });
+  }
+}
+
+TEST(ShardOptimizer, TrainsAsTheUnshardedModel) {
+  const Setting setting{.max_norm = 0.1, .strategy = Strategy::ShardOptimizer};
+  const Trace expected = train_plain({1, 1}, setting);
+  for (const Cut& cut : kCuts) {
+    SCOPED_TRACE(cut.micro_batches);
+    expect_fp32_parity(expected, cut, setting);
+  }
+}
+
+TEST(Placements, OfEachStrategyStayShardedUntilTheUpdate) {
+  for (const Strategy strategy :
+       {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::HybridShard,
+        Strategy::HybridShardGradOp, Strategy::ShardOptimizer}) {
+    const Placements row = placements_of(strategy);
+    EXPECT_LE(row.parameters_after_forward == Placement::Shard,
+              row.parameters_after_backward == Placement::Shard)
+        << name_of(strategy);
+    EXPECT_LE(row.parameters_after_backward == Placement::Shard, row.optimizer == Placement::Shard)
+        << name_of(strategy);
+    EXPECT_LE(row.gradients == Placement::Shard, row.optimizer == Placement::Shard)
+        << name_of(strategy);
+  }
 }
 
 }  // namespace
