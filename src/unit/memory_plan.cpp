@@ -124,7 +124,9 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int64_t sums =
       (is_on_disk ? 0 : shards_of_sums) + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
-  const bool unsharded = accumulates && !micro_batches.requires_gradient_sync && rows > 1;
+  const bool waits = !micro_batches.requires_gradient_sync ||
+                     placements_of(model.options.strategy).gradients == Placement::Partial;
+  const bool unsharded = accumulates && waits && rows > 1;
   const Communicator& shards = model.communicators->shards();
   const int pieces =
       model.options.offload.parameters_on_host ? shards.world_size() : shards.gathered_pieces();

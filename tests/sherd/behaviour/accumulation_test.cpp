@@ -227,6 +227,19 @@ TEST(ShardOptimizer, TrainsAsTheUnshardedModel) {
   }
 }
 
+TEST(ShardOptimizer, IsPlannedWithWholeGradients) {
+  run_ranks(2, [](World world) {
+    const auto planned = [&](Strategy strategy, const MicroBatches& micro_batches) {
+      const auto model = fully_shard(make_net(), Mesh::shard(world), {.strategy = strategy});
+      return model.planned_peak_bytes(micro_batches);
+    };
+    for (const int count : {1, 3}) {
+      EXPECT_EQ(planned(Strategy::ShardOptimizer, {.count = count}),
+                planned(Strategy::ShardGradOp, {.count = count, .requires_gradient_sync = false}));
+    }
+  });
+}
+
 TEST(Placements, OfEachStrategyStayShardedUntilTheUpdate) {
   for (const Strategy strategy :
        {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard, Strategy::HybridShard,
