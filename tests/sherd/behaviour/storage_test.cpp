@@ -155,5 +155,23 @@ TEST(StorageFromOutside, HoldsStateOfSeveralRanks) {
   });
 }
 
+// What waits, copies or asks in a loop gets nothing to wait for: no event, and an empty function.
+TEST(ResidentStorage, CostsNothing) {
+  const at::Tensor memory = at::ones({8});
+  detail::ResidentStorage storage(memory);
+  EXPECT_FALSE(storage.usable());
+  EXPECT_EQ(storage.use(memory, /*writes=*/true), nullptr);
+  storage.prefetch();
+  EXPECT_EQ(storage.fetched(), nullptr);
+  for (const Access access : {Access::Read, Access::Write, Access::Overwrite}) {
+    storage.hold(access);
+    EXPECT_FALSE(storage.is_held());
+    EXPECT_EQ(storage.tensor().data_ptr(), memory.data_ptr());
+    storage.write_back();
+  }
+  EXPECT_EQ(storage.file(), nullptr);
+  EXPECT_FALSE(storage.needs_place());
+}
+
 }  // namespace
 }  // namespace sherd
