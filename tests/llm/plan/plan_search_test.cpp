@@ -48,7 +48,8 @@ class Search : public testing::Test {
 
 TEST_F(Search, ListsStrategiesAndMicroBatchesTheFastestFirst) {
   const std::vector<FittingSetting> found = search();
-  EXPECT_EQ(found.size(), 9);  // three strategies, and 1, 2 and 4 samples of a rank's 4
+  // Three strategies with 1, 2 and 4 samples of a rank's 4, and another with several micro-batches.
+  EXPECT_EQ(found.size(), 11);
   EXPECT_TRUE(std::is_sorted(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return a.plan.tokens_per_second > b.plan.tokens_per_second;
   }));
@@ -58,7 +59,8 @@ TEST_F(Search, ListsStrategiesAndMicroBatchesTheFastestFirst) {
     EXPECT_EQ(one.set.at(2).second, "false");  // no saving where none is needed
     EXPECT_EQ(one.set.at(3).second, "float32");
   }
-  EXPECT_EQ(strategies, (std::set<std::string>{"full_shard", "no_shard", "shard_grad_op"}));
+  EXPECT_EQ(strategies,
+            (std::set<std::string>{"full_shard", "no_shard", "shard_grad_op", "shard_optimizer"}));
   EXPECT_THAT(to_text(found),
               HasSubstr("micro_batch  activation_checkpointing   master  moments\n"));
   EXPECT_THAT(to_text(found), HasSubstr("recommended: "));
@@ -87,7 +89,7 @@ TEST_F(Search, IsInTheJsonOfAPlan) {
   config_.train.micro_batch = 2;
   const auto line = json_of(plan_run(config_, shape_, hosts_, batches_of()(config_)), search());
   EXPECT_TRUE(line.at("fits"));
-  EXPECT_EQ(line.at("search").size(), 9);
+  EXPECT_EQ(line.at("search").size(), 11);
   EXPECT_GT(line.at("search").at(0).at("tokens_per_second"), 0.0);
   EXPECT_GT(line.at("search").at(0).at("peak_bytes"), 0);
   EXPECT_TRUE(line.at("search").at(0).at("set").contains("train.micro_batch"));
