@@ -272,7 +272,7 @@ class Communicator {
 
 namespace detail {
 struct CommunicatorMemory;
-class ReceivePool;
+class BufferPool;
 }  // namespace detail
 
 /// Implements everything of a Communicator except the exchanges themselves. It owns the shards in
@@ -337,7 +337,7 @@ class BufferedCommunicator : public Communicator {
     void* gradients = nullptr;  ///< of the whole segment; read-only if the engine owns them
     bool is_acquired = false;   ///< true if `gradients` is an acquired buffer that must be released
     Identity identity = {};     ///< this rank's identity
-    Buffer received = {};       ///< receive buffer of receive_bytes()
+    void* received = nullptr;   ///< receive buffer of receive_bytes(); null for 0 bytes
     bool has_ended = false;     ///< set by the back end if the sum is complete already
   };
 
@@ -461,7 +461,7 @@ class BufferedCommunicator : public Communicator {
   std::shared_ptr<MemoryLedger> ledger_;
   int64_t block_piece_bytes_ = 0;
   std::shared_ptr<detail::CommunicatorMemory> memory_;
-  std::unique_ptr<detail::ReceivePool> receive_pool_;
+  std::unique_ptr<detail::BufferPool> receive_pool_;
   std::deque<std::unique_ptr<Exchange>> exchanges_;
   std::vector<std::unique_ptr<Exchange>> given_up_;  ///< the back end may still use their memory
   std::atomic<bool> cancelled_ = false;

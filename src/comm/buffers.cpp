@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -62,70 +61,64 @@ std::vector<int64_t> reduce_buffer_bytes(const std::vector<SegmentSpec>& segment
   return bytes;
 }
 
-ReduceBuffers::ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size,
-                             std::shared_ptr<MemoryLedger> ledger, c10::Device device)
-    : ReduceBuffers(reduce_buffer_bytes(segments, world_size),
-                    [ledger = std::move(ledger), device](int64_t bytes) {
-                      const auto buffer =
-                          std::make_shared<Buffer>(bytes, MemoryKind::ReduceBuffer, ledger, device);
-                      return std::shared_ptr<void>(buffer, buffer->data());
-                    }) {}
-
-void* ReduceBuffers::acquire(Communicator::Segment segment) {
-  const int64_t wanted = bytes_[static_cast<size_t>(segment)];
-  auto free = std::find_if(slots_.begin(), slots_.end(),
-                           [&](const Slot& slot) { return !slot.used && slot.bytes == wanted; });
-  if (free == slots_.end()) {
-    slots_.push_back({allocate_(wanted), wanted});
-    free = slots_.end() - 1;
+bool BufferPool::has_room_for(int64_t bytes) const {
+  int64_t lent = 0;
+  for (const Slot& slot : slots_) {
+    lent += slot.is_lent ? slot.bytes : 0;
   }
-  free->used = true;
-  return free->data.get();
+  return !limit_bytes_ || lent + bytes <= *limit_bytes_ ||
+         std::ranges::any_of(slots_, [&](const Slot& slot) { return fits(slot, bytes); });
 }
 
-void ReduceBuffers::release(void* buffer) {
-  const auto held = std::find_if(slots_.begin(), slots_.end(),
-                                 [&](const Slot& slot) { return slot.data.get() == buffer; });
-  TORCH_INTERNAL_ASSERT(held != slots_.end() && held->used,
-                        "a reduce buffer is released that is not held");
-  held->used = false;
-}
-
-void ReduceBuffers::release_all() {
-  for (Slot& slot : slots_) {
-    slot.used = false;
+void BufferPool::make_room_for(int64_t bytes) {
+  int64_t held = 0;
+  for (const Slot& slot : slots_) {
+    held += slot.bytes;
   }
-}
-
-bool ReceivePool::has_room_for(int64_t bytes) const {
-  return lent_bytes_ + bytes <= limit_bytes_ || (!free_.empty() && free_.back().bytes() >= bytes);
-}
-
-Buffer ReceivePool::take(int64_t bytes) {
-  TORCH_INTERNAL_ASSERT(has_room_for(bytes), "more is received at once than was planned");
-  const auto found = std::ranges::lower_bound(free_, bytes, {}, &Buffer::bytes);
-  Buffer taken;
-  if (found != free_.end()) {
-    taken = std::move(*found);
-    free_.erase(found);
-  } else {
-    const auto held = [&] {
-      return std::accumulate(free_.begin(), free_.end(), lent_bytes_,
-                             [](int64_t sum, const Buffer& b) { return sum + b.bytes(); });
-    };
-    while (!free_.empty() && held() + bytes > limit_bytes_) {
-      free_.erase(free_.begin());
+  while (limit_bytes_ && held + bytes > *limit_bytes_) {
+    const auto smallest =
+        std::ranges::find_if(slots_, [](const Slot& slot) { return !slot.is_lent; });
+    if (smallest == slots_.end()) {
+      return;
     }
-    taken = Buffer(bytes, MemoryKind::ReceiveBuffer, ledger_, device_);
+    held -= smallest->bytes;
+    slots_.erase(smallest);
   }
-  lent_bytes_ += taken.bytes();
-  return taken;
 }
 
-void ReceivePool::give(Buffer buffer) {
-  lent_bytes_ -= buffer.bytes();
-  const auto place = std::ranges::lower_bound(free_, buffer.bytes(), {}, &Buffer::bytes);
-  free_.insert(place, std::move(buffer));
+void* BufferPool::take(int64_t bytes) {
+  TORCH_INTERNAL_ASSERT(has_room_for(bytes), "more is received at once than was planned");
+  auto found = std::ranges::find_if(slots_, [&](const Slot& slot) { return fits(slot, bytes); });
+  if (found == slots_.end()) {
+    make_room_for(bytes);
+    Slot made{allocate_(bytes), bytes};
+    found =
+        slots_.insert(std::ranges::upper_bound(slots_, bytes, {}, &Slot::bytes), std::move(made));
+  }
+  found->is_lent = true;
+  return found->data.get();
+}
+
+void BufferPool::give(const void* buffer) {
+  const auto lent =
+      std::ranges::find_if(slots_, [&](const Slot& slot) { return slot.data.get() == buffer; });
+  TORCH_INTERNAL_ASSERT(lent != slots_.end() && lent->is_lent,
+                        "a buffer is given back that is not lent");
+  lent->is_lent = false;
+}
+
+void BufferPool::give_all() {
+  for (Slot& slot : slots_) {
+    slot.is_lent = false;
+  }
+}
+
+BufferPool::Allocate allocate_on(c10::Device device, MemoryKind kind,
+                                 std::shared_ptr<MemoryLedger> ledger) {
+  return [device, kind, ledger = std::move(ledger)](int64_t bytes) {
+    const auto buffer = std::make_shared<Buffer>(bytes, kind, ledger, device);
+    return std::shared_ptr<void>(buffer, buffer->data());
+  };
 }
 
 double join(double a, double b, ReduceOp op) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,60 +57,52 @@ using LedgerEntry = std::shared_ptr<void>;
 [[nodiscard]] std::vector<int64_t> reduce_buffer_bytes(const std::vector<SegmentSpec>& segments,
                                                        int world_size);
 
-/// Buffers that collect the gradients of whole segments before their reduction, reused.
-class ReduceBuffers {
+/// Lends buffers and takes them back. With a limit it lends the smallest free buffer that is large
+/// enough; if there is none, it frees those in the way of a new one. Without a limit it lends
+/// buffers of the exact size and frees none.
+class BufferPool {
  public:
-  /// Returns a new buffer.
+  /// Returns new memory.
   using Allocate = std::function<std::shared_ptr<void>(int64_t bytes)>;
-  ReduceBuffers() = default;
-  /// Allocates nothing yet. `bytes`: reduce_buffer_bytes().
-  ReduceBuffers(std::vector<int64_t> bytes, Allocate allocate)
-      : bytes_(std::move(bytes)), allocate_(std::move(allocate)) {}
-  /// Allocates on `device`.
-  ReduceBuffers(const std::vector<SegmentSpec>& segments, int world_size,
-                std::shared_ptr<MemoryLedger> ledger, c10::Device device);
-  [[nodiscard]] void* acquire(Communicator::Segment segment);
-  void release(void* buffer);
-  void release_all();
+  BufferPool() = default;
+  explicit BufferPool(Allocate allocate, std::optional<int64_t> limit_bytes = std::nullopt)
+      : allocate_(std::move(allocate)), limit_bytes_(limit_bytes) {}
+
+  /// Returns true if take() finds room. Always true if nothing is lent, up to the limit.
+  [[nodiscard]] bool has_room_for(int64_t bytes) const;
+  [[nodiscard]] void* take(int64_t bytes);
+  void give(const void* buffer);
+  void give_all();
 
  private:
   struct Slot {
     std::shared_ptr<void> data;
     int64_t bytes = 0;
-    bool used = false;
+    bool is_lent = false;
   };
-  std::vector<int64_t> bytes_;  ///< by segment
+  [[nodiscard]] bool fits(const Slot& slot, int64_t bytes) const {
+    return !slot.is_lent && (limit_bytes_ ? slot.bytes >= bytes : slot.bytes == bytes);
+  }
+  void make_room_for(int64_t bytes);
+
   Allocate allocate_;
-  std::vector<Slot> slots_;
+  std::optional<int64_t> limit_bytes_;
+  std::vector<Slot> slots_;  ///< the smallest first
 };
+
+/// Returns an allocator on a device that counts the buffers in the ledger.
+[[nodiscard]] BufferPool::Allocate allocate_on(c10::Device device, MemoryKind kind,
+                                               std::shared_ptr<MemoryLedger> ledger);
 
 /// The memory for shards and gradients.
 struct CommunicatorMemory {
-  std::vector<Buffer> shards;     ///< if they are this rank's own
-  std::vector<void*> travelling;  ///< by segment: this rank's shard in param_dtype
-  ReduceBuffers reduce;
-};
-
-/// Lends buffers for other ranks' gradients, of any size, and holds no more than a limit. Lends
-/// the smallest free buffer that is large enough; if there is none, frees those in the way of a
-/// new one.
-class ReceivePool {
- public:
-  ReceivePool(int64_t limit_bytes, std::shared_ptr<MemoryLedger> ledger, c10::Device device)
-      : limit_bytes_(limit_bytes), ledger_(std::move(ledger)), device_(device) {}
-
-  /// Returns true if take() finds room. Always true if nothing is lent, up to the limit.
-  [[nodiscard]] bool has_room_for(int64_t bytes) const;
-  [[nodiscard]] Buffer take(int64_t bytes);
-  /// Takes a buffer back.
-  void give(Buffer buffer);
-
- private:
-  int64_t limit_bytes_;
-  int64_t lent_bytes_ = 0;
-  std::shared_ptr<MemoryLedger> ledger_;
-  c10::Device device_;
-  std::vector<Buffer> free_;  ///< the smallest first
+  std::vector<Buffer> shards;         ///< if they are this rank's own
+  std::vector<void*> travelling;      ///< by segment: this rank's shard in param_dtype
+  std::vector<int64_t> reduce_bytes;  ///< reduce_buffer_bytes()
+  BufferPool reduce;                  ///< gradients of whole segments before their reduction
+  [[nodiscard]] void* acquire(Communicator::Segment segment) {
+    return reduce.take(reduce_bytes[static_cast<size_t>(segment)]);
+  }
 };
 
 /// Throws Error(RanksDisagree) in the name of `at`: these two ranks of the world have run different

@@ -215,7 +215,7 @@ void C10dCommunicator::post_sends(Sent& sent) {
 
 void C10dCommunicator::post_receives(Sent& sent) {
   const int tag = sent.first_tag + 1 + static_cast<int>(sent.done / sent.part_numel);
-  auto* place = static_cast<char*>(sent.received.data());
+  auto* place = static_cast<char*>(sent.received);
   for_each_peer([&](int peer) {
     sent.receives.push_back(
         receive_from(*groups_.reduce, place, sent.next_numel() * sent.element_bytes, peer, tag));
@@ -231,7 +231,7 @@ void C10dCommunicator::finish_part(Sent& sent) {
       static_cast<size_t>(world_size()),
       static_cast<const char*>(sent.gradients) +
           (rank() * sent.shard_numel + sent.done) * sent.element_bytes);
-  const auto* received = static_cast<const char*>(sent.received.data());
+  const auto* received = static_cast<const char*>(sent.received);
   for_each_peer([&](int peer) {
     sources[static_cast<size_t>(peer)] = received;
     received += sent.part_numel * sent.element_bytes;

@@ -157,7 +157,9 @@ std::shared_ptr<detail::CommunicatorMemory> BufferedCommunicator::allocate() {
     memory->shards.emplace_back(segment_bytes(spec, 1), spec.shard_kind, ledger_, device_);
     memory->travelling.push_back(memory->shards.back().data());
   }
-  memory->reduce = detail::ReduceBuffers(segments_, world_size(), ledger_, device_);
+  memory->reduce_bytes = detail::reduce_buffer_bytes(segments_, world_size());
+  memory->reduce =
+      detail::BufferPool(detail::allocate_on(device_, MemoryKind::ReduceBuffer, ledger_));
   return memory;
 }
 
@@ -171,7 +173,8 @@ void BufferedCommunicator::attach(std::vector<SegmentSpec> segments, c10::Device
   states_.resize(segments_.size());
   block_piece_bytes_ = detail::largest_block_bytes(segments_, 1);
   auto memory = allocate();
-  receive_pool_ = std::make_unique<detail::ReceivePool>(most_received_bytes(), ledger_, device_);
+  receive_pool_ = std::make_unique<detail::BufferPool>(
+      detail::allocate_on(device_, MemoryKind::ReceiveBuffer, ledger_), most_received_bytes());
   memory_ = std::move(memory);
   share_memory();
   tell(&Observer::ended, Operation::Attach, -1, 0);
@@ -289,7 +292,7 @@ void* BufferedCommunicator::acquire_reduce_buffer(Segment segment, const Reducti
   mine.gradients = place_of_sum(segment, target);
   mine.from_pool = mine.gradients == nullptr;
   if (mine.from_pool) {
-    mine.gradients = memory_->reduce.acquire(segment);
+    mine.gradients = memory_->acquire(segment);
   }
   return mine.gradients;
 }
@@ -298,7 +301,7 @@ void BufferedCommunicator::release_reduce_buffer(Segment segment) {
   SegmentState& mine = state(segment);
   void* gradients = std::exchange(mine.gradients, nullptr);
   if (mine.from_pool) {
-    memory_->reduce.release(gradients);
+    memory_->reduce.give(gradients);
   }
 }
 
@@ -368,10 +371,10 @@ void BufferedCommunicator::finish_oldest() {
 
 void BufferedCommunicator::retire(std::unique_ptr<Exchange> exchange) {
   if (exchange->is_acquired) {
-    memory_->reduce.release(exchange->gradients);
+    memory_->reduce.give(exchange->gradients);
   }
-  if (exchange->received.bytes() > 0) {
-    receive_pool_->give(std::move(exchange->received));
+  if (exchange->received != nullptr) {
+    receive_pool_->give(exchange->received);
   }
   tell(&Observer::ended, Operation::Reduction, exchange->segment,
        sent_bytes(exchange->segment, exchange->target));
@@ -413,7 +416,7 @@ void BufferedCommunicator::abandon() {
     failure = failure == nullptr ? std::current_exception() : failure;
     cancel(error.what());
   }
-  memory_->reduce.release_all();
+  memory_->reduce.give_all();
   if (failure != nullptr) {
     std::rethrow_exception(failure);
   }

@@ -163,8 +163,7 @@ void DeviceCommunicator::start_exchange(Exchange& filled) {
 std::vector<const void*> DeviceCommunicator::all_parts(const Summed& mine, Part part) const {
   const int64_t shard = spec(mine.segment).shard_numel;
   const at::Tensor in = flat_tensor(mine.gradients, shard * world_size(), mine.dtype, on_);
-  const at::Tensor out =
-      flat_tensor(mine.received.data(), part.numel * world_size(), mine.dtype, on_);
+  const at::Tensor out = flat_tensor(mine.received, part.numel * world_size(), mine.dtype, on_);
   if (part.numel == shard) {
     at::Tensor all = out;
     at::Tensor whole = in;
@@ -191,9 +190,9 @@ std::vector<const void*> DeviceCommunicator::sum_of_parts(const Summed& mine, c1
   at::Tensor in = flat_tensor(mine.gradients, shard * world_size(), born, on_);
   at::Tensor out;
   if (mine.dtype == born) {
-    out = flat_tensor(mine.received.data(), shard, born, on_);
+    out = flat_tensor(mine.received, shard, born, on_);
   } else {
-    at::Tensor wide = flat_tensor(mine.received.data(), part.numel * world_size(), mine.dtype, on_);
+    at::Tensor wide = flat_tensor(mine.received, part.numel * world_size(), mine.dtype, on_);
     wide.view({world_size(), part.numel})
         .copy_(in.view({world_size(), shard}).narrow(1, part.first, part.numel));
     out = wide.narrow(0, rank() * part.numel, part.numel);  // in place, as NCCL takes it

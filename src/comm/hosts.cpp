@@ -33,7 +33,7 @@ std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
   // Among the ranks of all hosts: a host alone would leave the others waiting.
   auto memory = host_.allocate(segments(), groups().notes.group(), rank(), ledger(),
                                [this](auto mine, auto all) { gather_numbers(mine, all); });
-  memory->reduce = ReduceBuffers(segments(), world_size(), ledger(), device());
+  memory->reduce = BufferPool(allocate_on(device(), MemoryKind::ReduceBuffer, ledger()));
   return memory;
 }
 

@@ -76,7 +76,6 @@ void HostMemory::plan(int world_size) {
         std::count_if(segments_->begin(), segments_->end(),
                       [](const SegmentSpec& spec) { return spec.trainable && !spec.is_root; });
     add_buffers(blocks + SharedGroup::kReductions, largest_block_bytes(*segments_, world_size));
-    reduce_bytes_ = reduce_buffer_bytes(*segments_, world_size);
     for (const SegmentSpec& spec : *segments_) {
       if (spec.trainable && spec.is_root) {
         add_buffers(SharedGroup::kReductions, segment_bytes(spec, world_size));
@@ -109,6 +108,7 @@ std::shared_ptr<CommunicatorMemory> HostMemory::allocate(
     }
   });
   auto memory = std::make_shared<CommunicatorMemory>();
+  memory->reduce_bytes = reduce_buffer_bytes(segments, ranks.size);
   for (Segment segment = 0; segment < count; ++segment) {
     shards_in_ledger_.push_back(
         enter(segment_bytes(spec(segment), 1), spec(segment).shard_kind, ledger));
@@ -117,20 +117,17 @@ std::shared_ptr<CommunicatorMemory> HostMemory::allocate(
   return memory;
 }
 
-ReduceBuffers HostMemory::reduce_buffers(std::shared_ptr<MemoryLedger> ledger) const {
-  return {reduce_bytes_,
-          [this, ledger = std::move(ledger), unused = reduce_ranges_](int64_t bytes) mutable {
-            const auto next = std::find_if(unused.begin(), unused.end(), [&](const Range& range) {
-              return range.bytes == bytes;
-            });
-            TORCH_INTERNAL_ASSERT(next != unused.end(),
-                                  "more reduce buffers are in use than there are");
-            char* const data = data_.data() + next->offset;
-            data_.populate(data, bytes);
-            unused.erase(next);
-            const LedgerEntry entry = enter(bytes, MemoryKind::ReduceBuffer, ledger);
-            return std::shared_ptr<void>(entry, data);
-          }};
+BufferPool HostMemory::reduce_buffers(std::shared_ptr<MemoryLedger> ledger) const {
+  return BufferPool([this, ledger = std::move(ledger),
+                     unused = reduce_ranges_](int64_t bytes) mutable {
+    const auto next = std::ranges::find(unused, bytes, &Range::bytes);
+    TORCH_INTERNAL_ASSERT(next != unused.end(), "more reduce buffers are in use than there are");
+    char* const data = data_.data() + next->offset;
+    data_.populate(data, bytes);
+    unused.erase(next);
+    const LedgerEntry entry = enter(bytes, MemoryKind::ReduceBuffer, ledger);
+    return std::shared_ptr<void>(entry, data);
+  });
 }
 
 char* HostMemory::shard(Segment segment, int member) const {
@@ -199,10 +196,11 @@ void SharedMemoryCommunicator::plan_parts(Posted& posted) {
   const int64_t numel = spec(segment).shard_numel;
   posted.part_numel = numel;
   if (posted.target.source != nullptr) {  // the engine's own sums are copied to where all read
-    const int64_t room = host_.reduce_bytes(segment) / kFloatBytes / world_size();
+    const int64_t room =
+        memory()->reduce_bytes[static_cast<size_t>(segment)] / kFloatBytes / world_size();
     posted.part_numel = std::min(numel, room);
     posted.parts = static_cast<uint32_t>((numel + posted.part_numel - 1) / posted.part_numel);
-    posted.gradients = memory()->reduce.acquire(segment);
+    posted.gradients = memory()->acquire(segment);
     posted.is_acquired = true;
   }
   posted.number = next_number_;

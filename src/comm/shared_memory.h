@@ -49,11 +49,7 @@ class HostMemory {
       const std::shared_ptr<MemoryLedger>& ledger, const GatherNumbers& gather_numbers);
   /// Returns this rank's reduce buffers in shared memory, if the whole group is on this host.
   /// They must not be used after this has been moved or destroyed.
-  [[nodiscard]] ReduceBuffers reduce_buffers(std::shared_ptr<MemoryLedger> ledger) const;
-  /// Returns the bytes of a segment's reduce buffer.
-  [[nodiscard]] int64_t reduce_bytes(Segment segment) const {
-    return reduce_bytes_[static_cast<size_t>(segment)];
-  }
+  [[nodiscard]] BufferPool reduce_buffers(std::shared_ptr<MemoryLedger> ledger) const;
 
   [[nodiscard]] SharedGroup& group() const { return *group_; }
   [[nodiscard]] const SharedRegion& data() const { return data_; }
@@ -96,9 +92,8 @@ class HostMemory {
   // The plan of the region: equal on all ranks, from the segments alone. The ranks' lines of each
   // segment; the segments; if all ranks share it, each rank's reduce buffers.
   int64_t bytes_ = 0;
-  std::vector<int64_t> offsets_;       ///< by segment: of rank 0's shard; the others follow
-  std::vector<int64_t> reduce_bytes_;  ///< by segment
-  std::vector<Range> reduce_ranges_;   ///< this rank's
+  std::vector<int64_t> offsets_;      ///< by segment: of rank 0's shard; the others follow
+  std::vector<Range> reduce_ranges_;  ///< this rank's
 };
 
 /// The ranks' shards lie next to each other in shared memory, so that a gather moves nothing: it

@@ -73,10 +73,10 @@ class MailboxCommunicator final : public BufferedCommunicator {
   void finish_exchange(Exchange& exchange) override {
     const int64_t bytes = piece_bytes(exchange.segment, exchange.dtype);
     check_identities(exchange, copy_from_all({exchange.gradients, exchange.identity}, bytes * rank_,
-                                             bytes, exchange.received.data()));
+                                             bytes, exchange.received));
     std::vector<const void*> pieces;
     for (int member = 0; member < world_size(); ++member) {
-      pieces.push_back(static_cast<const char*>(exchange.received.data()) + bytes * member);
+      pieces.push_back(static_cast<const char*>(exchange.received) + bytes * member);
     }
     add_piece(exchange, pieces, 0, spec(exchange.segment).shard_numel);
   }
