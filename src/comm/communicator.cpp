@@ -1,6 +1,7 @@
 #include "sherd/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
@@ -75,37 +76,19 @@ c10::ScalarType reduced_dtype(const SegmentSpec& spec, const Communicator::Reduc
 
 }  // namespace
 
-const char* name_of(Collective::Operation operation) {
-  switch (operation) {
-    case Collective::Operation::Attach:
-      return "attach";
-    case Collective::Operation::Gather:
-      return "all-gather";
-    case Collective::Operation::Reduction:
-      return "reduction";
-    case Collective::Operation::Update:
-      return "optimizer step";
-    case Collective::Operation::AllReduce:
-      return "all-reduce";
-    case Collective::Operation::Barrier:
-      return "barrier";
-    case Collective::Operation::Connect:
-      return "connecting the ranks";
-    case Collective::Operation::Texts:
-      return "all-gather of texts";
-    case Collective::Operation::Broadcast:
-      return "broadcast";
-    case Collective::Operation::Send:
-      return "send";
-  }
-  return "collective";
+const char* name_of(Operation operation) {
+  // In the order of the enumeration.
+  constexpr std::array kNames{
+      "attach",  "all-gather",           "reduction",           "optimizer step", "all-reduce",
+      "barrier", "connecting the ranks", "all-gather of texts", "broadcast",      "send"};
+  static_assert(kNames.size() == static_cast<size_t>(Operation::Send) + 1);
+  return kNames.at(static_cast<size_t>(operation));
 }
 
 void Communicator::all_reduce_on_device(const at::Tensor& values, ReduceOp op) {
   const at::Tensor on_host = values.cpu();
   all_reduce({on_host.mutable_data_ptr<double>(), static_cast<size_t>(on_host.numel())}, op);
-  at::Tensor target = values;
-  target.copy_(on_host);
+  values.copy_(on_host);
 }
 
 Communicator::Counts Communicator::Counts::since(const Counts& before) const noexcept {
@@ -473,9 +456,8 @@ void BufferedCommunicator::all_reduce_on_device(const at::Tensor& values, Reduce
   tell(&Observer::started, Operation::AllReduce, -1, bytes);
   ++counts_.all_reduces;
   add_to_history(counts_, Operation::AllReduce, values.numel(), static_cast<int64_t>(op));
-  at::Tensor target = values;
   // The same sum in the same order on every rank.
-  target.copy_(op == ReduceOp::Sum ? all.sum(0) : all.amax(0));
+  values.copy_(op == ReduceOp::Sum ? all.sum(0) : all.amax(0));
   tell(&Observer::ended, Operation::AllReduce, -1, bytes);
 }
 

@@ -159,27 +159,16 @@ double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
   });
 }
 
-// A sum of squares that kernels leave on their device, and the memory that they work in.
-struct DeviceSquares {
-  explicit DeviceSquares(c10::Device device)
-      : sum(at::empty({}, c10::TensorOptions(at::kDouble).device(device))),
-        parts(at::empty({kernels::Squares::kParts}, sum.options())) {}
-  [[nodiscard]] kernels::Squares place() const {
-    return {sum.mutable_data_ptr<double>(), parts.mutable_data_ptr<double>()};
-  }
-  at::Tensor sum;
-  at::Tensor parts;
-};
-
 template <class T>
-void sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
-            std::span<const at::Tensor> sources, const kernels::Squares& squares) {
+bool sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
+            std::span<const at::Tensor> sources) {
   const std::vector<const T*> all = typed<T>(sources, 0);
   device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(all),
-                            out.numel(), squares, device.stream());
+                            out.numel(), {}, device.stream());
+  return true;
 }
 
-// As the pieces of a buffer that was received.
+// True for the shards of a receive buffer.
 bool lie_evenly(std::span<const at::Tensor> sources) {
   const auto at = [&](size_t i) { return reinterpret_cast<intptr_t>(sources[i].const_data_ptr()); };
   for (size_t i = 2; i < sources.size(); ++i) {
@@ -190,9 +179,9 @@ bool lie_evenly(std::span<const at::Tensor> sources) {
   return true;
 }
 
-// Whether the device has kernels that could.
+// False if the device has no kernel for these.
 bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
-                   std::span<const at::Tensor> sources, const kernels::Squares& squares) {
+                   std::span<const at::Tensor> sources) {
   const OnDevice device(out);
   if (!device ||
       (static_cast<int64_t>(sources.size()) > device->max_sources && !lie_evenly(sources))) {
@@ -200,14 +189,11 @@ bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
   }
   switch (sources.front().scalar_type()) {
     case at::kFloat:
-      sum_by<float>(device, out, accumulate, scale, sources, squares);
-      return true;
+      return sum_by<float>(device, out, accumulate, scale, sources);
     case at::kBFloat16:
-      sum_by<uint16_t>(device, out, accumulate, scale, sources, squares);
-      return true;
+      return sum_by<uint16_t>(device, out, accumulate, scale, sources);
     case at::kHalf:
-      sum_by<kernels::Float16>(device, out, accumulate, scale, sources, squares);
-      return true;
+      return sum_by<kernels::Float16>(device, out, accumulate, scale, sources);
     default:
       return false;
   }
@@ -226,8 +212,7 @@ void sum_with_aten(const at::Tensor& out, bool accumulate, float scale,
     accumulate = true;
   }
   if (out.scalar_type() != at::kFloat) {
-    at::Tensor target = out;
-    target.copy_(sum);
+    out.copy_(sum);
   }
 }
 
@@ -241,22 +226,10 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                ? sum_on_cpu<float>(out, accumulate, scale, sources)
                : sum_on_cpu<uint16_t>(out, accumulate, scale, sources);
   }
-  if (!is_planned(out) && !sum_on_device(out, accumulate, scale, sources, {})) {
+  if (!is_planned(out) && !sum_on_device(out, accumulate, scale, sources)) {
     sum_with_aten(out, accumulate, scale, sources);
   }
   return std::numeric_limits<double>::quiet_NaN();
-}
-
-at::Tensor sum_with_squares_on_device(const at::Tensor& out, bool accumulate, float scale,
-                                      std::span<const at::Tensor> sources) {
-  if (OnDevice(out)) {
-    const DeviceSquares squares(out.device());
-    if (sum_on_device(out, accumulate, scale, sources, squares.place())) {
-      return squares.sum;
-    }
-  }
-  sum_in_rank_order(out, accumulate, scale, sources);
-  return sum_of_squares_on_device(out);
 }
 
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
@@ -273,16 +246,14 @@ void scale_in_place(const at::Tensor& values, float factor) {
   if (const OnDevice device(values); device) {
     return device->scale_in_place(values_of(values, 0), factor, values.numel(), device.stream());
   }
-  at::Tensor target = values;
-  target.mul_(factor);
+  values.mul_(factor);
 }
 
 void scale_in_place(const at::Tensor& values, const at::Tensor& factor) {
-  at::Tensor target = values;
   if (values.scalar_type() == at::kFloat) {
-    target.mul_(factor);
+    values.mul_(factor);
   } else {
-    target.copy_(values.to(at::kFloat).mul_(factor));  // else the factor is rounded before
+    values.copy_(values.to(at::kFloat).mul_(factor));  // else the factor is rounded before
   }
 }
 
@@ -300,10 +271,13 @@ at::Tensor sum_of_squares_on_device(const at::Tensor& values) {
     return at::scalar_tensor(sum_of_squares(values), at::kDouble);
   }
   if (const OnDevice device(values); device) {
-    const DeviceSquares squares(values.device());
-    device->sum_of_squares(const_values_of(values, 0), values.numel(), squares.place(),
+    const auto in_double = c10::TensorOptions(at::kDouble).device(values.device());
+    const at::Tensor sum = at::empty({}, in_double);
+    const at::Tensor parts = at::empty({kernels::Squares::kParts}, in_double);
+    device->sum_of_squares(const_values_of(values, 0), values.numel(),
+                           {sum.mutable_data_ptr<double>(), parts.mutable_data_ptr<double>()},
                            device.stream());
-    return squares.sum;
+    return sum;
   }
   const at::Tensor norm = at::linalg_vector_norm(values, 2, std::nullopt, false, at::kDouble);
   return at::mul(norm, norm);
@@ -358,8 +332,7 @@ void round_into(const at::Tensor& values, const at::Tensor& out) {
     return device->to_bfloat16(values.const_data_ptr<float>(), bits(out), values.numel(),
                                device.stream());
   }
-  at::Tensor target = out;
-  target.copy_(values);
+  out.copy_(values);
 }
 
 void split(const at::Tensor& values, const at::Tensor& travelling, const at::Tensor& low) {
@@ -379,12 +352,10 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
   }
   const at::Tensor whole = values.clone();
   move_from_halfway(whole.view(at::kInt));
-  at::Tensor high = travelling;
-  high.copy_(whole);
+  travelling.copy_(whole);
   at::Tensor distance = whole.view(at::kInt).sub(in_place_of_high(travelling));
   distance.masked_fill_(whole.ne(whole), 0);  // NaN
-  at::Tensor rest = low;
-  rest.copy_(distance);
+  low.copy_(distance);
 }
 
 at::Tensor join(const at::Tensor& travelling, const at::Tensor& low) {
@@ -426,8 +397,7 @@ void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::
   constexpr int64_t kNan = 0x7fc00000;
   at::Tensor moved = at::bitwise_and(noise, 0xffff).to(at::kInt).add_(values.view(at::kInt));
   moved.masked_fill_(values.ne(values), kNan);
-  at::Tensor target = out;
-  target.copy_(at::bitwise_right_shift(moved, 16).to(at::kShort).view(at::kBFloat16));
+  out.copy_(at::bitwise_right_shift(moved, 16).to(at::kShort).view(at::kBFloat16));
 }
 
 namespace {
@@ -443,8 +413,7 @@ void update_with_aten(const AdamWTensors& t, const at::Tensor& masters,
   exp_avg.lerp_(g, s.one_minus_beta1);
   exp_avg_sq.mul_(s.beta2).addcmul_(g, g, s.one_minus_beta2);
   const at::Tensor denominator = exp_avg_sq.sqrt().div_(s.bias_correction2_sqrt).add_(s.eps);
-  at::Tensor updated = masters;
-  updated.mul_(s.keep).addcdiv_(exp_avg, denominator, -s.step_size);
+  masters.mul_(s.keep).addcdiv_(exp_avg, denominator, -s.step_size);
   if (t.exp_avg.scalar_type() != at::kFloat) {
     const at::Tensor noise =
         rounding_noise(t.first_element, masters.numel(), s.number, masters.device());

@@ -27,10 +27,6 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::span<const at::Tensor> sources);
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::initializer_list<at::Tensor> sources);
-/// The same, and sum_of_squares_on_device(out), which own kernels take without another pass.
-[[nodiscard]] at::Tensor sum_with_squares_on_device(const at::Tensor& out, bool accumulate,
-                                                    float scale,
-                                                    std::span<const at::Tensor> sources);
 
 void scale_in_place(const at::Tensor& values, float factor);
 /// By fp32 [] on the same device, without waiting.
