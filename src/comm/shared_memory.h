@@ -12,7 +12,6 @@
 
 #include "comm/buffers.h"
 #include "comm/shared_group.h"
-#include "comm/shared_region.h"
 
 namespace sherd::detail {
 
