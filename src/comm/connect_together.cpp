@@ -10,9 +10,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
-#include <unistd.h>
 
 #include "comm/exchange.h"
+#include "comm/rank_place.h"
 #include "sherd/backend.h"
 #include "sherd/error.h"
 
@@ -37,18 +37,10 @@ using std::chrono::milliseconds;
 
 constexpr const char* kFailed = "connecting/failed";  // what the first rank that failed says
 constexpr const char* kKnow = "connecting/know";      // how many ranks have read it
-// The store ends with rank 0, and a rank that is gone will never know.
-constexpr milliseconds kUntilKnown{5000};
 constexpr milliseconds kLongestPause{200};
 
 std::string text_of(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace
@@ -143,11 +135,7 @@ void Connecting::fail(const std::string& why) const {
 }
 
 void Connecting::fail_with_others(const std::string& told) const {
-  const auto deadline = Clock::now() + kUntilKnown;
-  own_->add(kKnow, 1);
-  while (rank_.rank == 0 && own_->add(kKnow, 0) < rank_.size && Clock::now() < deadline) {
-    std::this_thread::sleep_for(milliseconds(10));
-  }
+  wait_until_all_know(*own_, kKnow, rank_.rank, rank_.size);
   throw Error(ExitCode::Unavailable, told);
 }
 

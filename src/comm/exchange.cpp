@@ -17,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 // Time for a rank to write its note after its closed connections have shown that it failed.
 constexpr std::chrono::milliseconds kToWriteANote{200};
 constexpr std::chrono::milliseconds kBetweenReads{20};
+// A rank that is gone will never know.
+constexpr std::chrono::seconds kUntilAllKnow{5};
 constexpr const char* kStoreIsLost =
     " The store, which rank 0 holds, does not answer: rank 0 is gone, stopped, or cut off.";
 
@@ -176,6 +178,17 @@ FailureNotes::Report FailureNotes::report(const std::string& what, Failure failu
     return without_store;
   }
   return report;
+}
+
+void wait_until_all_know(c10d::Store& store, const std::string& counter, int rank, int size) {
+  const auto deadline = Clock::now() + kUntilAllKnow;
+  try {
+    store.add(counter, 1);
+    while (rank == 0 && store.add(counter, 0) < size && Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): rank 0 did not wait longer
+  }
 }
 
 Error failed_exchange(const FailureNotes& notes, const std::string& what) {

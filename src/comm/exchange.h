@@ -102,6 +102,10 @@ class FailureNotes {
   RankBoards boards_;
 };
 
+/// Blocks on rank 0, in whose process the store ends, until all ranks have called it, for at most
+/// five seconds. Ranks call it before they throw a fault that they have read in the store.
+void wait_until_all_know(c10d::Store& store, const std::string& counter, int rank, int size);
+
 /// Called in a handler: returns the error of a failed exchange.
 [[nodiscard]] Error failed_exchange(const FailureNotes& notes, const std::string& what);
 

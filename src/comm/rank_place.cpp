@@ -82,4 +82,10 @@ bool RankPlace::is_alive() const {
   return status.found && status.start == start && status.state != 'Z' && status.state != 'X';
 }
 
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 }  // namespace sherd::detail

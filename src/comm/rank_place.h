@@ -25,4 +25,7 @@ struct RankPlace {
   [[nodiscard]] bool is_alive() const;
 };
 
+/// Returns the name of this host.
+[[nodiscard]] std::string host_name();
+
 }  // namespace sherd::detail

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "comm/exchange.h"
+#include "comm/rank_place.h"
 #include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/rendezvous.h"
@@ -18,24 +19,15 @@ namespace sherd::detail {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using launch::RankEnvironment;
 
 constexpr std::chrono::milliseconds kPatience{4000};
 // A rank that has met the others answers within moments, unless its host is very busy.
 constexpr std::chrono::milliseconds kUntilSilent{60'000};
-// For the others to hear of a fault, before the store ends with rank 0.
-constexpr std::chrono::milliseconds kUntilFaultKnown{5000};
 constexpr std::size_t kMostNamed = 4;
 
-std::string name_of_this_host() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-/// Messages between ranks in the store, with a limit for those who are silent. Instead of the
-/// expected message, a rank may post why it, and so nobody, can go on.
+/// Messages between ranks in the store. Instead of the expected message, a rank may post why it,
+/// and so nobody, can go on.
 class StoreMessages {
  public:
   StoreMessages(c10d::Store& store, std::chrono::milliseconds patience)
@@ -48,21 +40,13 @@ class StoreMessages {
   void post_fault(const std::string& topic, int rank, const Error& error) {
     post(topic, rank, {{"fault", error.what()}, {"code", static_cast<int>(error.code())}});
   }
-  /// Waits for the message of a rank; false if it has not come at the deadline.
-  [[nodiscard]] bool wait(const std::string& topic, int rank, Clock::time_point deadline) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  /// Waits for the message of a rank. Throws the Error of a rank that cannot go on.
+  [[nodiscard]] nlohmann::json receive(const std::string& topic, int rank) {
     try {
-      store_.wait({key(topic, rank)}, std::max(left, std::chrono::milliseconds(1)));
-      return true;
+      store_.wait({key(topic, rank)}, patience_);
     } catch (const Error&) {
       throw;
     } catch (const std::exception&) {
-      return false;
-    }
-  }
-  /// Throws the Error of a rank that cannot go on.
-  [[nodiscard]] nlohmann::json receive(const std::string& topic, int rank) {
-    if (!wait(topic, rank, Clock::now() + patience_)) {
       throw Error(ExitCode::PeerLost, "[World] rank " + std::to_string(rank) +
                                           " came and then did not say whether it reaches the "
                                           "others. Its own message may say why.");
@@ -85,7 +69,7 @@ class StoreMessages {
 
 // The first rank of a host, as the others know it.
 nlohmann::json host_entry(int rank, const std::string& address, std::uint16_t port) {
-  return {{"rank", rank}, {"host_name", name_of_this_host()}, {"address", address}, {"port", port}};
+  return {{"rank", rank}, {"host_name", host_name()}, {"address", address}, {"port", port}};
 }
 
 // "rank 1 on node1".
@@ -121,15 +105,6 @@ std::string verdict_of(const std::vector<std::string>& lines) {
     text += "; and " + std::to_string(lines.size() - kMostNamed) + " more";
   }
   return text;
-}
-
-// The store ends with rank 0, and a rank that is gone will never know.
-void wait_until_all_know(StoreMessages& messages, const RankEnvironment& environment) {
-  messages.post("knows", environment.rank, nullptr);
-  const auto deadline = Clock::now() + kUntilFaultKnown;
-  for (int rank = 0; environment.rank == 0 && rank < environment.world_size; ++rank) {
-    static_cast<void>(messages.wait("knows", rank, deadline));
-  }
 }
 
 /// One rank's part.
@@ -197,15 +172,18 @@ void check_reachable(c10d::Store& store, const RankEnvironment& environment,
   // Rank 0 waits for the others twice; they wait for its verdict.
   const std::chrono::milliseconds patience = std::min(timeout, kUntilSilent);
   StoreMessages messages(store, environment.rank == 0 ? patience : 2 * patience + 2 * kPatience);
+  const auto all_know = [&] {
+    wait_until_all_know(store, "reach/knows", environment.rank, environment.world_size);
+  };
   std::string verdict;
   try {
     verdict = Check(messages, environment, own_address).verdict();
   } catch (const Error&) {
-    wait_until_all_know(messages, environment);
+    all_know();
     throw;
   }
   if (!verdict.empty()) {
-    wait_until_all_know(messages, environment);
+    all_know();
     throw Error(ExitCode::Unavailable,
                 "[World] hosts cannot reach each other: " + verdict +
                     ". Ranks listen on ports that the system chooses: open them between the hosts, "

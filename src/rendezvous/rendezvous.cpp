@@ -12,6 +12,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "comm/exchange.h"
 #include "comm/rank_place.h"
 #include "launch/random_hex.h"
 #include "rendezvous/dial.h"
@@ -52,7 +53,6 @@ constexpr std::chrono::milliseconds kBetweenLooksAtProcesses{200};
 // Ranks of one command usually start within less.
 constexpr std::chrono::seconds kUntilAWarning{4};
 constexpr std::chrono::seconds kUntilNoAnswer{2};
-constexpr std::chrono::seconds kUntilAllKnow{5};
 
 Clock::duration patience_of(std::chrono::milliseconds timeout) {
   return std::min<Clock::duration>(kUntilAWarning, timeout / 2);
@@ -182,16 +182,6 @@ class Arrival {
     store_->set(keys_[static_cast<size_t>(environment_.rank)], place_.to_text());
   }
 
-  // The store ends with rank 0.
-  void wait_until_all_know(const std::string& difference) const {
-    const auto deadline = Clock::now() + kUntilAllKnow;
-    const auto others = static_cast<int64_t>(keys_.size()) - 1;
-    while (!difference.empty() && store_->add("versions/known", 0) < others &&
-           Clock::now() < deadline) {
-      std::this_thread::sleep_for(kBetweenLooks);
-    }
-  }
-
   // Rank 0 compares, for all.
   void check_versions() const {
     std::string difference;
@@ -204,12 +194,11 @@ class Arrival {
     }
     if (environment_.rank == 0) {
       store_->set("versions", difference);
-      wait_until_all_know(difference);
     } else {
       difference = store_->get_to_str("versions");
-      store_->add("versions/known", 1);
     }
     if (!difference.empty()) {
+      wait_until_all_know(*store_, "versions/known", environment_.rank, environment_.world_size);
       throw Error(ExitCode::RanksDisagree, meeting() + ": " + difference);
     }
   }
