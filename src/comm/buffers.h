@@ -22,12 +22,10 @@ inline constexpr size_t kReductionsInFlight = 2;
   return spec.shard_numel * shards * static_cast<int64_t>(c10::elementSize(spec.dtype));
 }
 
-/// Returns the bytes of the largest block that is trained, of `shards` shards; 0 if there are only
-/// roots.
+/// Returns the bytes of the largest trained block, of `shards` shards; 0 if there is none.
 [[nodiscard]] int64_t largest_block_bytes(const std::vector<SegmentSpec>& segments, int shards);
 
-/// Returns the bytes that a rank receives if each other rank's shard comes in parts of
-/// `part_bytes` (0: in one part).
+/// Returns the bytes that a rank receives at a time, in parts of `part_bytes` (0: one) per shard.
 [[nodiscard]] int64_t others_parts_bytes(const SegmentSpec& spec, c10::ScalarType dtype,
                                          int64_t part_bytes, int world_size);
 
@@ -39,10 +37,10 @@ struct DeviceExchange {
 };
 
 /// Plans the exchange of gradients in `dtype`. A segment that is larger than the largest block,
-/// such as a root with an embedding, is exchanged in parts of the block's size: of all ranks'
-/// shards, to be summed in rank order. A collective that sums by itself (ReduceScatter::Native)
-/// rounds no sum further than `reduce_dtype`. It receives this rank's shard alone, at once, unless
-/// the gradients are first copied to another dtype, which is done in parts of all shards.
+/// such as a root with an embedding, is exchanged in parts of the block's size.
+/// ReduceScatter::Native rounds no sum further than `reduce_dtype`. It receives this rank's shard
+/// alone, at once, unless the gradients are first copied to another dtype, which is done in parts
+/// of all shards.
 [[nodiscard]] DeviceExchange device_exchange(const SegmentSpec& spec, c10::ScalarType dtype,
                                              const std::vector<SegmentSpec>& segments,
                                              int world_size, ReduceScatter way);
@@ -105,8 +103,7 @@ struct CommunicatorMemory {
   }
 };
 
-/// Throws Error(RanksDisagree) in the name of `at`: these two ranks of the world have run different
-/// operations.
+/// Throws Error(RanksDisagree): at `at`, these ranks of the world had run different operations.
 [[noreturn]] void throw_out_of_step(const std::string& at, int rank, int other);
 
 /// Returns the sum or the maximum of two values; NaN if one of them is NaN.

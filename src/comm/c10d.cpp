@@ -11,7 +11,6 @@
 #include <c10/util/ScopeExit.h>
 #include <poll.h>
 
-#include "comm/buffers.h"
 #include "files/quiet_thread.h"
 #include "launch/rank_environment.h"
 #include "sherd/error.h"
@@ -97,8 +96,8 @@ void WaitWatch::await(const std::vector<Work>& works, const Patience& patience) 
   }
 }
 
-// A thread of Gloo's that waits for a silent rank cannot be interrupted, and the group's destructor
-// joins it. So the group lives on in a thread of its own until that rank answers or ends.
+// The group's destructor joins a thread that may wait for a silent rank, uninterruptibly. So the
+// group lives on in a thread of its own until that rank answers or ends.
 C10dCommunicator::~C10dCommunicator() {
   if (!has_failed_) {
     return;
@@ -138,10 +137,6 @@ void C10dCommunicator::await(const Work& work) {
   }
 }
 
-std::string C10dCommunicator::transport() const {
-  return "process groups (" + groups_.gather->getBackendName() + ")";
-}
-
 void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
   const int64_t bytes = segment_bytes(spec(segment), 1);
   at::Tensor out = bytes_at(slot, bytes * world_size());
@@ -154,15 +149,6 @@ void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEv
 void C10dCommunicator::finish_gather(Segment segment) {
   auto node = gathers_.extract(segment);
   attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
-}
-
-// Without blocks a root's gradients come in one part.
-int64_t C10dCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
-}
-
-std::unique_ptr<BufferedCommunicator::Exchange> C10dCommunicator::make_exchange() {
-  return std::make_unique<Sent>();
 }
 
 void C10dCommunicator::start_exchange(Exchange& filled) {

@@ -14,6 +14,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "comm/buffers.h"
 #include "comm/exchange.h"
 #include "launch/pipes.h"
 #include "sherd/communicator.h"
@@ -29,9 +30,8 @@ struct ProcessGroups {
   std::string carrier = "NCCL";                  ///< name of the library, for devices
 };
 
-/// Ends waits for messages of Gloo when no rank makes progress. A receive or send of Gloo waits
-/// until a fixed time, also while this process is suspended, and then closes its connections. So it
-/// waits without a limit here, and a thread aborts it when the patience is over.
+/// Ends waits for messages of Gloo when no rank makes progress. Gloo's own limit is a fixed time,
+/// also while this process is suspended, and closes its connections. So a thread aborts the wait.
 class WaitWatch {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
@@ -53,11 +53,10 @@ class WaitWatch {
   std::thread thread_;
 };
 
-/// Gathers by all-gather into the arena's slot. Reduces by sending each rank its shard in the dtype
-/// on the wire and summing the received shards in fp32 and rank order: the backend's own
-/// reduce-scatter sums in another order, and over Gloo costs an all-reduce. Segments larger than
-/// the largest block are exchanged in parts of that size, so that no more than two blocks'
-/// gradients are received at a time.
+/// Gathers by all-gather into the slot. Reduces by sending each rank its shard in the dtype on the
+/// wire and summing the received shards in fp32 and rank order: Gloo's reduce-scatter sums in
+/// another order and costs an all-reduce. Segments larger than the largest block are exchanged in
+/// parts of that size, so that no more than two blocks' gradients are received at a time.
 class C10dCommunicator : public BufferedCommunicator {
  public:
   explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
@@ -67,7 +66,9 @@ class C10dCommunicator : public BufferedCommunicator {
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
-  [[nodiscard]] std::string transport() const override;
+  [[nodiscard]] std::string transport() const override {
+    return "process groups (" + groups_.gather->getBackendName() + ")";
+  }
   [[nodiscard]] bool gathers_in_place() const override { return false; }
   [[nodiscard]] bool takes_pieces() const override { return true; }
 
@@ -117,14 +118,18 @@ class C10dCommunicator : public BufferedCommunicator {
   };
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
-  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
+    return std::make_unique<Sent>();
+  }
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& exchange) override;
+  // Without blocks a root's gradients come in one part.
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
-                                      c10::ScalarType dtype) const override;
+                                      c10::ScalarType dtype) const override {
+    return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
+  }
 
-  /// Waits for a collective until it ends, or no rank has made progress for the timeout. Throws
-  /// what the collective threw, or Error(Hang).
+  /// Waits for a collective. Throws what it threw, or Error(Hang).
   void await(const Work& work);
   template <class Fn>
   void for_each_peer(Fn&& fn) const;

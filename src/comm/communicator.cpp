@@ -26,13 +26,11 @@ namespace {
 constexpr std::uint64_t kHistoryFactor = 0xD1342543DE82EF95U;  // odd: it has an inverse
 
 /// [Note: Ranks out of step]
-/// Process groups match messages by their order alone. One that gathers unit 'a' on one rank and
-/// unit 'b' of equal size on another moves the bytes all the same. So each rank keeps a number that
-/// hashes all its collectives so far. It is sent with the gradients of each unit, together with
-/// their segment and dtype, and with every all-reduce, one of which comes before each update: a
-/// difference is reported before the values are used. Over NCCL the host would have to wait for the
-/// number, so there it goes between hosts alone, with what they agree on before each update
-/// (Gradients::agree_on_use()).
+/// Process groups match messages by their order alone. So each rank keeps a number that hashes all
+/// its collectives so far. It is sent with the gradients of each unit, and with every all-reduce,
+/// one of which comes before each update: a difference is reported before the values are used. Over
+/// NCCL the host would have to wait for the number; there ranks compare it on the host before each
+/// update (Gradients::agree_on_use()).
 ///
 /// The number is a polynomial in a factor, so that the operations of a captured graph can be added
 /// again without knowing them one by one (Communicator::count_again()).

@@ -12,8 +12,7 @@
 
 namespace sherd::detail {
 
-/// Connects the process groups of one rank now, and not in the first step: creates their
-/// communicators and exchanges a few bytes over each. Returns when all ranks of the groups do.
+/// Connects the process groups of one rank now, and not in the first step. Collective.
 void connect_groups(const ProcessGroups& groups, c10::Device device);
 
 /// Connects the ranks of a world, or reports on all of them which rank could not and why.
@@ -25,16 +24,14 @@ class Connecting {
     std::string met_over;  ///< "eth0 (10.0.0.2)": the interface of the rendezvous
     std::function<void()> limit_connections = [] {};  ///< of a new client of the store
   };
-  /// `store` must accept further connections: on_all_ranks() opens one, since a thread that waits
-  /// for a value in a TCPStore holds up all other calls to that client, and NCCL waits so in
-  /// `connect`.
+  /// `store` must accept further connections: on_all_ranks() opens one, since NCCL waits in
+  /// `connect` for a value in the store, which holds up all other calls to that client.
   Connecting(c10::intrusive_ptr<c10d::Store> store, Rank rank, std::chrono::milliseconds timeout)
       : store_(std::move(store)), rank_(std::move(rank)), timeout_(timeout) {}
 
-  /// Runs `connect` on a thread of its own and returns when all ranks of the world have connected;
-  /// null: this rank has nothing to connect. Collective. Throws Error(Unavailable) on all ranks,
-  /// naming the rank that could not. The thread may then stay in NCCL, which cannot be interrupted,
-  /// so `connect` owns everything that it uses.
+  /// Runs `connect`, which may be null, on a thread of its own. Collective over the world. Throws
+  /// Error(Unavailable) on all ranks, naming the rank that could not connect. The thread may then
+  /// stay in NCCL, which cannot be interrupted, so `connect` owns everything that it uses.
   void on_all_ranks(std::function<void()> connect);
 
  private:

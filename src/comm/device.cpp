@@ -9,9 +9,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "storage/device_graph.h"
 #include "storage/movable_storage.h"
-#include "storage/streams.h"
 
 namespace sherd::detail {
 
@@ -53,34 +51,10 @@ void DeviceCommunicator::shut_down() const {
   }
 }
 
-std::string DeviceCommunicator::transport() const {
-  return groups_.carrier + (way_ == ReduceScatter::Native ? ", gradients by its reduce-scatter"
-                                                          : ", gradients in rank order");
-}
-
-void DeviceCommunicator::follow_compute(const c10::Stream& stream) const {
-  reached_by_current_stream(on_).value().block(stream);
-}
-
 void DeviceCommunicator::compute_follows(const c10::Stream& stream) const {
   c10::Event reached(on_.type());
   reached.record(stream);
   reached.block(c10::impl::VirtualGuardImpl(on_.type()).getStream(on_));
-}
-
-void DeviceCommunicator::begin_capture() {
-  follow_compute(gather_stream_);
-  follow_compute(reduce_stream_);
-}
-
-void DeviceCommunicator::end_capture() {
-  compute_follows(gather_stream_);
-  compute_follows(reduce_stream_);
-}
-
-// The work of a capture that has ended is not in flight.
-bool DeviceCommunicator::can_be_awaited(std::uint64_t capture) const {
-  return capture == capture_of(on_);
 }
 
 // After NCCL has failed, the compute stream never gets there, or with wrong values.
@@ -132,10 +106,6 @@ void DeviceCommunicator::finish_gather(Segment segment) {
     exchange(groups_.notes, described(Collective::Operation::Gather, segment),
              [&] { return node.mapped().work->wait(); });
   }
-}
-
-std::unique_ptr<BufferedCommunicator::Exchange> DeviceCommunicator::make_exchange() {
-  return std::make_unique<Summed>(on_.type());
 }
 
 void DeviceCommunicator::start_exchange(Exchange& filled) {
@@ -276,10 +246,6 @@ void StagedCommunicator::finish_gather(Segment segment) {
   const int64_t bytes = segment_bytes(spec(segment), world_size());
   flat_tensor(mine.slot, bytes, at::kByte, device())
       .copy_(flat_tensor(mine.at_host, bytes, at::kByte, kHost));
-}
-
-std::unique_ptr<BufferedCommunicator::Exchange> StagedCommunicator::make_exchange() {
-  return std::make_unique<OnHost>();
 }
 
 void StagedCommunicator::start_exchange(Exchange& exchange) {

@@ -14,26 +14,24 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "comm/buffers.h"
 #include "comm/c10d.h"
+#include "storage/device_graph.h"
+#include "storage/streams.h"
 
 namespace sherd::detail {
 
 /// Ranks that each have a device of their own. Gathers and reductions run on side streams of high
 /// priority; the compute stream is the current one of the calling thread. [Note: Streams and
 /// memory]
-/// - A gather begins when the shard it reads has been written and the slot it writes to is free: at
-///   the events that gather() receives, so that the first units of a step are gathered while others
-///   are still updated; without events, after all earlier work of the compute stream.
-///   wait_gather() makes the compute stream wait, never the host. A shard in the slot
+/// - A gather begins at the events that gather() receives, so that the first units of a step are
+///   gathered while others are still updated; without events, after all earlier work of the compute
+///   stream. wait_gather() makes the compute stream wait, never the host. A shard in the slot
 ///   (SegmentSpec::piece_in_slot) lies where NCCL's gathers in place expect it.
 /// - A reduction is an all-to-all in the dtype on the wire and a sum in rank order, both on the
 ///   reduce stream; or, with ReduceScatter::Native, the group's own reduce-scatter there. Its
 ///   buffers are reused only after the compute stream waits for its end. Segments larger than the
-///   largest block are exchanged and summed in parts of that size, one after the other, which
-///   changes no bit: no more than two blocks' gradients are received at a time.
-/// All buffers are the communicator's own, so no `record_stream` is needed and no memory is held
-/// until an event is polled.
+///   largest block are exchanged and summed in parts of that size, which changes no bit.
+/// All buffers are the communicator's own, so no `record_stream` is needed.
 class DeviceCommunicator final : public BufferedCommunicator {
  public:
   DeviceCommunicator(ProcessGroups groups, c10::Device device,
@@ -45,11 +43,20 @@ class DeviceCommunicator final : public BufferedCommunicator {
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
-  [[nodiscard]] std::string transport() const override;
+  [[nodiscard]] std::string transport() const override {
+    return groups_.carrier + (way_ == ReduceScatter::Native ? ", gradients by its reduce-scatter"
+                                                            : ", gradients in rank order");
+  }
   [[nodiscard]] bool gathers_in_place() const override { return false; }
   void check_exchanges(const std::function<void()>& wait) const override;
-  void begin_capture() override;
-  void end_capture() override;
+  void begin_capture() override {
+    follow_compute(gather_stream_);
+    follow_compute(reduce_stream_);
+  }
+  void end_capture() override {
+    compute_follows(gather_stream_);
+    compute_follows(reduce_stream_);
+  }
   [[nodiscard]] bool gathers_on_own_stream() const override { return true; }
 
  private:
@@ -65,7 +72,9 @@ class DeviceCommunicator final : public BufferedCommunicator {
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
   void finish_gather(Segment segment) override;
-  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
+    return std::make_unique<Summed>(on_.type());
+  }
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& exchange) override;
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
@@ -97,9 +106,14 @@ class DeviceCommunicator final : public BufferedCommunicator {
                                                       Part part) const;
   void shut_down() const;
   void order_gather(const GatherEvents& after) const;
-  void follow_compute(const c10::Stream& stream) const;
+  void follow_compute(const c10::Stream& stream) const {
+    reached_by_current_stream(on_).value().block(stream);
+  }
   void compute_follows(const c10::Stream& stream) const;
-  [[nodiscard]] bool can_be_awaited(std::uint64_t capture) const;
+  // The work of a capture that has ended is not in flight.
+  [[nodiscard]] bool can_be_awaited(std::uint64_t capture) const {
+    return capture == capture_of(on_);
+  }
   void await_compute() const;
   void check_groups() const;
 
@@ -113,9 +127,8 @@ class DeviceCommunicator final : public BufferedCommunicator {
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// Ranks that share a device, for tests, or whose devices cannot reach each other. Passes
-/// everything through a communicator of the host: copies shards and gradients to it, gathered
-/// segments and sums from it. Nothing overlaps.
+/// Ranks that share a device, for tests, or whose devices cannot reach each other. Copies
+/// everything through a communicator of the host; nothing overlaps.
 class StagedCommunicator final : public BufferedCommunicator {
  public:
   /// `why`: why the devices do not exchange directly.
@@ -140,7 +153,9 @@ class StagedCommunicator final : public BufferedCommunicator {
   void finish_reading(Segment segment) override { host_->release(segment); }
   void await_readers(Segment segment) override { host_->begin_update(segment); }
   void show_published(Segment segment) override;
-  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
+    return std::make_unique<OnHost>();
+  }
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& exchange) override;
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;

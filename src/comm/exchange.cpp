@@ -47,8 +47,7 @@ bool is_pending() {
   return sigismember(&pending, SIGPIPE) == 1;
 }
 
-// How an exchange failed, by the words of the back end. A connection that the network timed out is
-// lost; an operation that timed out has waited for a rank.
+// How an exchange failed, by the words of the back end. A connection that timed out is lost.
 Failure failure_of(const std::string& why) {
   const auto says = [&](const char* words) { return why.find(words) != std::string::npos; };
   const bool timed_out = says("imed out") || says("timeout");
@@ -118,8 +117,7 @@ std::vector<int> FailureNotes::without_note() const {
   return missing;
 }
 
-// Ranks that still compute reach an exchange that fails; a rank that is gone never does. If a
-// connection broke and all others have written a note, the rank without one is gone.
+// If a connection broke and all others have written a note, the rank without one is gone.
 void FailureNotes::wait_for_notes(Failure failure) const {
   const auto begin = Clock::now();
   const auto enough = std::min<std::chrono::milliseconds>(patience_, kToWriteANote);

@@ -18,17 +18,16 @@
 
 namespace sherd::detail {
 
-/// Returns NCCL's own last words in what a process group threw, on one line and without source
-/// positions; empty if NCCL reported nothing.
+/// Returns NCCL's own last words in what a process group threw, on one line; empty if there are
+/// none.
 [[nodiscard]] std::string nccl_reason(const std::string& thrown);
 /// Returns a sentence: the network interfaces that NCCL was told to use.
 [[nodiscard]] std::string nccl_interfaces();
 /// A sentence: how to get more information from NCCL.
 inline constexpr const char* kNcclTellsMore = "NCCL_DEBUG=INFO has NCCL say what it tries.";
 
-/// Blocks SIGPIPE for its lifetime in this thread and those that it starts, so that a write to a
-/// closed socket is an error: Gloo writes without MSG_NOSIGNAL. The process's own handling is
-/// unchanged. Python programs ignore the signal.
+/// Blocks SIGPIPE in this thread and those that it starts, so that a write to a closed socket is an
+/// error: Gloo writes without MSG_NOSIGNAL. Python programs ignore the signal.
 class WithoutSigpipe {
  public:
   WithoutSigpipe();
@@ -56,8 +55,8 @@ struct RankBoards {
   std::function<void(std::chrono::milliseconds)> limit_store = [](std::chrono::milliseconds) {};
 };
 
-/// A failed exchange reports that a rank is missing, not which. So each rank whose exchange fails
-/// writes a note to the store that says where it was, and reads the notes of its group.
+/// A failed exchange does not say which rank is missing. So each rank whose exchange fails writes a
+/// note to the store that says where it was, and reads the notes of its group.
 class FailureNotes {
  public:
   /// `patience`: how long to wait for the notes of others, which may have begun to wait later.
@@ -79,8 +78,7 @@ class FailureNotes {
     Failure failure;             ///< TimedOut if this rank or another timed out
     [[nodiscard]] std::string text() const;
   };
-  /// Notes that this rank failed at `what`, and returns what is known of the others. `cause`: the
-  /// error of this rank, in one line, for the others to read.
+  /// Notes that this rank failed at `what` because of `cause`, and returns what others noted.
   [[nodiscard]] Report report(const std::string& what, Failure failure,
                               const std::string& cause = "") const;
   /// Notes that this rank lost another at `what`, for the others to read. Does not wait.
@@ -109,8 +107,8 @@ void wait_until_all_know(c10d::Store& store, const std::string& counter, int ran
 /// Called in a handler: returns the error of a failed exchange.
 [[nodiscard]] Error failed_exchange(const FailureNotes& notes, const std::string& what);
 
-/// Runs `fn`. A failed exchange means that another rank is gone (PeerLost), or silent until the
-/// timeout (Hang). `what` names the exchange, in the error and on this rank's board.
+/// Runs `fn`. Throws Error if it fails: PeerLost if another rank is gone, Hang if it is silent
+/// until the timeout. `what` names the exchange, in the error and on this rank's board.
 template <class Fn>
 auto exchange(const FailureNotes& notes, const std::string& what, Fn&& fn) {
   const WithoutSigpipe errors_not_signals;

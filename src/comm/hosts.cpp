@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "sherd/error.h"
-#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 
@@ -24,10 +23,6 @@ HostsCommunicator::~HostsCommunicator() {
   }
 }
 
-std::string HostsCommunicator::transport() const {
-  return "shared memory within hosts, " + C10dCommunicator::transport() + " between them";
-}
-
 std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
   segment_gathers_.resize(segments().size());
   // Among the ranks of all hosts: a host alone would leave the others waiting.
@@ -35,11 +30,6 @@ std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
                                [this](auto mine, auto all) { gather_numbers(mine, all); });
   memory->reduce = BufferPool(allocate_on(device(), MemoryKind::ReduceBuffer, ledger()));
   return memory;
-}
-
-at::Tensor HostsCommunicator::shard(Segment segment, int member) const {
-  return flat_tensor(host_.shard(segment, member), segment_bytes(spec(segment), 1), at::kByte,
-                     device());
 }
 
 // Calls `fn` for the ranks at this rank's place on the other hosts.
@@ -109,8 +99,7 @@ void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/,
 }
 
 // Receives in the order in which gathers were started. Waits for nothing that another rank of the
-// host does later: it may wait for any of these gathers, and this rank may release them in another
-// order.
+// host does later, which may wait for any of these gathers.
 void HostsCommunicator::receive_until(Segment segment) {
   while (std::find(awaited_.begin(), awaited_.end(), segment) != awaited_.end()) {
     const Segment oldest = awaited_.front();
@@ -135,8 +124,7 @@ void HostsCommunicator::finish_gather(Segment segment) {
   mine.is_in_flight = false;
 }
 
-// Others of the host need the shards that this rank receives. It reads nothing itself, and so waits
-// for no other rank of the host.
+// Receives what others of the host need, and reads nothing itself.
 void HostsCommunicator::give_up(Segment segment) {
   receive_until(segment);
   ++host_.versions(segment).read;
@@ -152,8 +140,7 @@ void HostsCommunicator::finish_reading(Segment segment) {
   give_back_pages();
 }
 
-// Each rank returns the pages that it received itself: no other rank writes to them, and this rank
-// not before its next gather.
+// Returns the pages that this rank received itself: no other rank writes to them.
 void HostsCommunicator::give_back_pages() {
   for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
     Gathers& mine = gathers(segment);
@@ -167,22 +154,12 @@ void HostsCommunicator::give_back_pages() {
   }
 }
 
-void HostsCommunicator::await_readers(Segment segment) {
-  finish_sends(segment);
-  host_.await_readers(segment);
-}
-
 void HostsCommunicator::forget_exchanges() {
   for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
     if (gathers(segment).is_in_flight && !is_cancelled_.load(std::memory_order_acquire)) {
       give_up(segment);
     }
   }
-}
-
-void HostsCommunicator::interrupt(const std::string& why) {
-  is_cancelled_.store(true, std::memory_order_release);
-  host_.group().cancel(why);
 }
 
 }  // namespace sherd::detail

@@ -11,16 +11,15 @@
 
 #include "comm/c10d.h"
 #include "comm/shared_memory.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 
 /// A host holds a gathered segment once. Its ranks' own shards lie there all the time, and each
-/// rank receives the shards of its counterparts, the ranks at its place on other hosts. So a shard
-/// crosses to another host once, whatever that host's number of ranks. The pages of received shards
-/// are returned to the system when all ranks of the host have released them.
-///
-/// Gradients are exchanged as over process groups, since sums are taken in rank order: sums within
-/// each host first would have other bits.
+/// rank receives the shards of its counterparts, the ranks at its place on other hosts. The pages
+/// of received shards go back to the system when all ranks of the host have released them.
+/// Gradients are exchanged as over process groups: sums within each host first would have other
+/// bits.
 class HostsCommunicator final : public C10dCommunicator {
  public:
   /// `host`: shared by the ranks of this host. Hosts have the same number of ranks, which are
@@ -30,7 +29,9 @@ class HostsCommunicator final : public C10dCommunicator {
   /// Waits until its shards are sent: the others would lose them if this rank ended at once.
   ~HostsCommunicator() override;
 
-  [[nodiscard]] std::string transport() const override;
+  [[nodiscard]] std::string transport() const override {
+    return "shared memory within hosts, " + C10dCommunicator::transport() + " between them";
+  }
   [[nodiscard]] bool gathers_in_place() const override { return true; }
   [[nodiscard]] int gathered_pieces() const override { return hosts() - 1; }
 
@@ -51,16 +52,25 @@ class HostsCommunicator final : public C10dCommunicator {
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
   void finish_reading(Segment segment) override;
-  void await_readers(Segment segment) override;
+  void await_readers(Segment segment) override {
+    finish_sends(segment);
+    host_.await_readers(segment);
+  }
   void show_published(Segment segment) override { host_.publish(segment); }
   void forget_exchanges() override;
-  void interrupt(const std::string& why) override;
+  void interrupt(const std::string& why) override {
+    is_cancelled_.store(true, std::memory_order_release);
+    host_.group().cancel(why);
+  }
 
   [[nodiscard]] int hosts() const { return world_size() / host_.group().size(); }
   [[nodiscard]] Gathers& gathers(Segment segment) {
     return segment_gathers_[static_cast<size_t>(segment)];
   }
-  [[nodiscard]] at::Tensor shard(Segment segment, int member) const;
+  [[nodiscard]] at::Tensor shard(Segment segment, int member) const {
+    return flat_tensor(host_.shard(segment, member), segment_bytes(spec(segment), 1), at::kByte,
+                       device());
+  }
   template <class Fn>
   void for_each_counterpart(Fn&& fn) const;
   void post_sends(Segment segment);

@@ -120,14 +120,6 @@ void InProcessCommunicator::wait_segment(Collective::Operation operation, Segmen
   });
 }
 
-void InProcessCommunicator::await_readers(Segment segment) {
-  wait_segment(Collective::Operation::Update, segment, &SegmentView::gathered);
-}
-
-void InProcessCommunicator::show_published(Segment segment) {
-  change(segment, [](auto& view) { ++view.published; });
-}
-
 void* InProcessCommunicator::start_gather(Segment segment, void* slot,
                                           const GatherEvents& /*after*/) {
   if (spec(segment).piece != nullptr) {
@@ -154,10 +146,6 @@ void InProcessCommunicator::finish_gather(Segment segment) {
   if (engine_owns_shards) {  // the engine may write its shard as soon as the others have read it
     wait_segment(kGather, segment, &SegmentView::gathered);
   }
-}
-
-std::unique_ptr<BufferedCommunicator::Exchange> InProcessCommunicator::make_exchange() {
-  return std::make_unique<Posted>();
 }
 
 void InProcessCommunicator::start_exchange(Exchange& exchange) {

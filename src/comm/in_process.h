@@ -50,9 +50,8 @@ class InProcessHub {
   };
 
   void update(const std::function<void(std::vector<RankView>&)>& change);
-  /// Waits on behalf of `member` until `reached` holds for every rank. Throws Error, naming the
-  /// ranks for which it does not: PeerLost when one has left, Hang when the wait is over
-  /// (Patience).
+  /// Blocks `member` until `reached` holds for every rank. Throws Error, naming the other ranks:
+  /// PeerLost when one has left, Hang when the wait is over (Patience).
   void wait_for_all(int member, const std::string& what,
                     const std::function<bool(const RankView&)>& reached);
   [[nodiscard]] const std::vector<RankView>& ranks() const { return ranks_; }
@@ -90,9 +89,15 @@ class InProcessCommunicator final : public BufferedCommunicator {
   void share_memory() override;
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override;
-  void await_readers(Segment segment) override;
-  void show_published(Segment segment) override;
-  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  void await_readers(Segment segment) override {
+    wait_segment(Collective::Operation::Update, segment, &SegmentView::gathered);
+  }
+  void show_published(Segment segment) override {
+    change(segment, [](auto& view) { ++view.published; });
+  }
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
+    return std::make_unique<Posted>();
+  }
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& exchange) override;
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;

@@ -7,15 +7,6 @@
 
 namespace sherd::detail {
 
-void* LocalCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
-  return slot == nullptr ? travelling_shard(segment) : slot;
-}
-
-void* LocalCommunicator::place_of_sum(Segment segment, const Reduction& target) {
-  const bool in_place = spec(segment).dtype == target.dtype && !target.accumulate;
-  return in_place ? target.shard : nullptr;
-}
-
 void LocalCommunicator::start_exchange(Exchange& exchange) {
   const int64_t numel = spec(exchange.segment).shard_numel;
   const Reduction& target = exchange.target;
@@ -43,11 +34,6 @@ void* FakeCommunicator::start_gather(Segment segment, void* slot, const GatherEv
   return LocalCommunicator::start_gather(segment, slot, after);
 }
 
-// LocalCommunicator's sums are complete at once.
-void FakeCommunicator::start_exchange(Exchange& exchange) {
-  exchange.has_ended = like_ == Like::Alone;
-}
-
 int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
   switch (like_) {
     case Like::Alone:
@@ -60,11 +46,6 @@ int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType
       return device_exchange(spec, dtype, segments(), world_size(), way_).receive_bytes;
   }
   return 0;
-}
-
-c10::ScalarType FakeCommunicator::sent_dtype(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  return like_ == Like::Nccl ? device_exchange(spec, dtype, segments(), world_size(), way_).sent
-                             : dtype;
 }
 
 }  // namespace sherd::detail

@@ -11,9 +11,8 @@
 
 namespace sherd::detail {
 
-/// A world of one. The shard in param_dtype is the whole segment and is its own gathered segment.
-/// Operators write fp32 gradients to the gradient shard itself if nothing is accumulated; otherwise
-/// gradients pass through one buffer.
+/// A world of one. The shard in param_dtype is its own gathered segment. Operators write gradients
+/// to the gradient shard itself if it has their dtype and nothing is accumulated.
 class LocalCommunicator : public BufferedCommunicator {
  public:
   [[nodiscard]] int rank() const override { return 0; }
@@ -22,8 +21,13 @@ class LocalCommunicator : public BufferedCommunicator {
   [[nodiscard]] bool gathers_in_place() const override { return true; }
 
  protected:
-  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
-  [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) override {
+    return slot == nullptr ? travelling_shard(segment) : slot;
+  }
+  [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override {
+    const bool in_place = spec(segment).dtype == target.dtype && !target.accumulate;
+    return in_place ? target.shard : nullptr;
+  }
 
  private:
   void finish_gather(Segment /*segment*/) override {}
@@ -35,9 +39,8 @@ class LocalCommunicator : public BufferedCommunicator {
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
 };
 
-/// One rank of many fake ones. Allocates what another communicator would, keeps its reductions in
-/// flight as long, notifies the observer of the same collectives, and moves nothing. For segments
-/// on the meta device.
+/// One fake rank of many, for segments on the meta device. Allocates what another communicator
+/// would, keeps its reductions in flight as long, notifies the observer alike, and moves nothing.
 class FakeCommunicator final : public LocalCommunicator {
  public:
   enum class Like : std::uint8_t { Alone, SharedMemory, Hosts, ProcessGroups, Nccl };
@@ -60,11 +63,15 @@ class FakeCommunicator final : public LocalCommunicator {
   }
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_reading(Segment segment) override { received_.erase(segment); }
-  void start_exchange(Exchange& exchange) override;
+  // LocalCommunicator's sums are complete at once.
+  void start_exchange(Exchange& exchange) override { exchange.has_ended = like_ == Like::Alone; }
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
                                       c10::ScalarType dtype) const override;
   [[nodiscard]] c10::ScalarType sent_dtype(const SegmentSpec& spec,
-                                           c10::ScalarType dtype) const override;
+                                           c10::ScalarType dtype) const override {
+    return like_ == Like::Nccl ? device_exchange(spec, dtype, segments(), world_size(), way_).sent
+                               : dtype;
+  }
   [[nodiscard]] void* place_of_sum(Segment segment, const Reduction& target) override {
     return like_ == Like::Alone ? LocalCommunicator::place_of_sum(segment, target) : nullptr;
   }

@@ -24,10 +24,9 @@ class SharedMemoryMeeting {
                       AllGather all_gather);
 
   /// Returns memory for the ranks of the group on this host: all of them, or consecutive ones, as
-  /// many as on each of its other hosts. Returns nothing if hosts have one rank of the group, or
-  /// differ in number, or if some ranks cannot share memory: the same on all ranks of the group.
-  /// Throws Error(Unavailable) if the transport is SharedMemory and they are not all on this host.
-  /// Collective over the world, also if groups differ.
+  /// many as on each of its other hosts. Returns nothing, on all ranks of the group, if that is not
+  /// so or if some ranks cannot share memory. Throws Error(Unavailable) if the transport is
+  /// SharedMemory and they are not all on this host. Collective over the world.
   [[nodiscard]] std::optional<HostMemory> share(const RankGroup& group,
                                                 const FailureNotes& notes) const;
 

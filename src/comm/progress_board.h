@@ -67,8 +67,7 @@ class ProgressBoard {
   virtual ~ProgressBoard() = default;
   /// Replaces the report of `rank`. Does not block or throw.
   virtual void put(int rank, const WorkReport& report) = 0;
-  /// Returns the latest report of each rank, by rank; empty if the board cannot be read. Does not
-  /// throw.
+  /// Returns the latest report of each rank; empty if the board cannot be read. Does not throw.
   [[nodiscard]] virtual std::vector<WorkReport> reports() = 0;
   /// True once the board could not be read: the rank that holds it is gone, or does not answer.
   [[nodiscard]] virtual bool is_lost() const { return false; }
@@ -93,16 +92,14 @@ class OwnReports {
 };
 
 /// One wait for other ranks. It is over when no rank of the world has reported progress for the
-/// whole timeout, nor for the limit of a phase that is open. The time counts only while this
-/// process runs.
+/// timeout and for the limit of each open phase, while this process was running.
 class Patience {
  public:
   /// `board`: null if there are no reports; then the timeout alone counts.
   Patience(ProgressBoard* board, std::chrono::milliseconds timeout);
   /// Returns true when the wait is over. Call it several times per second.
   [[nodiscard]] bool is_over();
-  /// Returns a sentence for each of `ranks` (of the world) that has reported: what it did last.
-  /// Begins with a space; empty if none of them has.
+  /// Returns a sentence for each of `ranks` (of the world) that has reported, after a space.
   [[nodiscard]] std::string last_work_of(const std::vector<int>& ranks) const;
 
  private:

@@ -43,8 +43,7 @@ std::string mebibytes(int64_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
-// Longer than a wake takes, so that ranks in step do not sleep; short compared with what ranks
-// compute.
+// Longer than a wake takes, so that ranks in step do not sleep.
 constexpr std::chrono::microseconds kSpin{30};
 constexpr int kPausesBetweenLooksAtTheClock = 32;
 // The delay with which a rank that has ended is noticed.
@@ -128,9 +127,8 @@ void SharedRegion::map(int64_t bytes) {
 }
 
 // Makes huge pages of a large range and its neighbours on the same pages. Memory files get none by
-// themselves (transparent_hugepage/shmem_enabled is "never" nearly everywhere), but the kernel
-// collapses ranges on request. If it cannot, small pages work too, only slower. A small page of
-// each huge one must exist.
+// themselves (transparent_hugepage/shmem_enabled is "never" nearly everywhere). A small page of
+// each huge one must exist. If the kernel cannot, small pages work too, only slower.
 void SharedRegion::collapse(int64_t first, int64_t end) const {
   first = first / kHugePageBytes * kHugePageBytes;
   const int64_t all = data_.get_deleter().bytes;

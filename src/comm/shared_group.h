@@ -20,9 +20,9 @@
 
 namespace sherd::detail {
 
-/// Zeroed bytes in a memory file (memfd) that others map too. The file has no name anywhere: it
-/// ends with the last process that maps it, however that process ends. Pages are allocated when
-/// they are touched, so an unused range costs addresses only.
+/// Zeroed bytes in a memory file (memfd) that others map too. The file has no name and ends with
+/// the last process that maps it. Pages are allocated when touched; an unused range costs addresses
+/// only.
 class SharedRegion {
  public:
   SharedRegion() = default;
@@ -41,8 +41,7 @@ class SharedRegion {
   void populate(const void* begin, int64_t bytes) const;
   /// Does the same without huge pages.
   void take_pages(const void* begin, int64_t bytes) const;
-  /// Returns the pages that lie wholly in a range to the system, for all processes. The range
-  /// reads as zeros afterwards.
+  /// Returns the pages that lie wholly in a range to the system; they read as zeros afterwards.
   void give_back_pages(const void* begin, int64_t bytes) const;
 
   /// Returns the descriptor to hand to others; before map().
@@ -66,10 +65,9 @@ class SharedRegion {
 ///
 /// [Note: What a counter orders]
 /// Everything that the raising rank did before raise_to() has happened for a rank that then finds
-/// the value reached. A sleeper is not forgotten: it registers as a sleeper before its last look at
-/// the value, and raise_to() looks for sleepers after it has written the value. These four
-/// operations are in one total order (seq_cst), so either the sleeper sees the value or raise_to()
-/// sees the sleeper. A sleeper that was killed costs later wakes a system call.
+/// the value reached. A sleeper registers before its last look at the value, and raise_to() looks
+/// for sleepers after it has written the value. These four operations are in one total order
+/// (seq_cst), so either the sleeper sees the value or raise_to() sees the sleeper.
 class SharedCounter {
  public:
   /// Called by the one rank that owns the counter.
@@ -140,15 +138,13 @@ class SharedGroup {
 
   using CounterOf = c10::function_ref<SharedCounter&(int member)>;
   [[nodiscard]] bool all_reached(CounterOf counter_of, uint32_t value) const;
-  /// Returns when every member's counter has reached the value. Throws Error, naming the members
-  /// whose counter has not: PeerLost as soon as one of them has left or ended, Hang when the wait
-  /// is over (Patience).
+  /// Blocks until every member's counter has reached the value. Throws Error, naming the others:
+  /// PeerLost as soon as one of them has left or ended, Hang when the wait is over (Patience).
   void wait_for_all(CounterOf counter_of, uint32_t value, const Awaited& awaited) const;
 
   /// As BufferedCommunicator::gather_numbers().
   void gather_numbers(std::span<const double> mine, std::span<double> all);
-  /// Ends this rank's current wait within 100 ms, and tells the others that it has left. Called
-  /// from any thread, once.
+  /// Ends this rank's wait within 100 ms and marks it as left. Called once, from any thread.
   void cancel(const std::string& why);
 
  private:

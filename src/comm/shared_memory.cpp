@@ -20,8 +20,7 @@ int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
-// Large ranges begin at pages, so that ranks touch their own. Small ones may share a page, which is
-// never given back: only the whole pages inside one shard are.
+// Large ranges begin at pages, so that ranks touch their own. Small ones may share a page.
 int64_t place(int64_t& end, int64_t bytes) {
   const int64_t begin = round_up(end, bytes < kPageBytes ? kLineBytes : kPageBytes);
   end = begin + bytes;
@@ -152,23 +151,6 @@ void HostMemory::wait_for_all(Segment segment, SharedCounter SegmentLine::*count
                        value, {what, &spec(segment).name});
 }
 
-void HostMemory::await_readers(Segment segment) {
-  // What the others read of this version is what this rank has read: all run the same program.
-  wait_for_all(segment, &SegmentLine::released, versions(segment).read, "optimizer step");
-}
-
-void HostMemory::publish(Segment segment) {
-  line(segment).published.raise_to(++versions(segment).published);
-}
-
-void HostMemory::await_published(Segment segment) {
-  wait_for_all(segment, &SegmentLine::published, versions(segment).published, "all-gather");
-}
-
-void HostMemory::release(Segment segment) {
-  line(segment).released.raise_to(++versions(segment).released);
-}
-
 std::shared_ptr<CommunicatorMemory> SharedMemoryCommunicator::allocate() {
   auto memory = host_.allocate(segments(), host_.group().ranks(), rank(), ledger(),
                                [this](auto mine, auto all) { gather_numbers(mine, all); });
@@ -176,19 +158,10 @@ std::shared_ptr<CommunicatorMemory> SharedMemoryCommunicator::allocate() {
   return memory;
 }
 
-void* SharedMemoryCommunicator::start_gather(Segment segment, void* /*slot*/,
-                                             const GatherEvents& /*after*/) {
-  return host_.shard(segment, 0);
-}
-
 void SharedMemoryCommunicator::finish_gather(Segment segment) {
   sum_complete_parts();
   host_.await_published(segment);
   ++host_.versions(segment).read;
-}
-
-std::unique_ptr<BufferedCommunicator::Exchange> SharedMemoryCommunicator::make_exchange() {
-  return std::make_unique<Posted>();
 }
 
 void SharedMemoryCommunicator::plan_parts(Posted& posted) {
@@ -310,10 +283,6 @@ void SharedMemoryCommunicator::finish_exchange(Exchange& exchange) {
   auto& mine = static_cast<Posted&>(exchange);
   static_cast<void>(advance(mine, /*wait=*/true));
   static_cast<void>(reached(&SharedGroup::Reduction::summed, mine, mine.parts, /*wait=*/true));
-}
-
-void SharedMemoryCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  host_.group().gather_numbers(mine, all);
 }
 
 }  // namespace sherd::detail

@@ -22,8 +22,8 @@ struct alignas(64) SegmentLine {
   SharedCounter released;   ///< gathers whose bytes it does not read any more
 };
 
-/// The memory of a group's segments, as the ranks of one host share it: each segment as it lies
-/// gathered, and the counters that order reads and writes.
+/// The gathered segments of a group as the ranks of one host share them, and the counters that
+/// order reads and writes.
 class HostMemory {
  public:
   using Segment = Communicator::Segment;
@@ -40,14 +40,14 @@ class HostMemory {
   HostMemory(std::unique_ptr<SharedGroup> group, SharedRegion data)
       : group_(std::move(group)), data_(std::move(data)) {}
 
-  /// Allocates the memory of `segments`, which must outlive this, and returns it without reduce
-  /// buffers. Collective over `ranks`, the whole group, in which this is `rank`. Throws
-  /// Error(Unavailable) on all of them if it fails on one.
+  /// Allocates the memory of `segments`, which must outlive this, without reduce buffers.
+  /// Collective over `ranks`, the whole group. Throws Error(Unavailable) on all of them if it fails
+  /// on one.
   [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate(
       const std::vector<SegmentSpec>& segments, const RankGroup& ranks, int rank,
       const std::shared_ptr<MemoryLedger>& ledger, const GatherNumbers& gather_numbers);
-  /// Returns this rank's reduce buffers in shared memory, if the whole group is on this host.
-  /// They must not be used after this has been moved or destroyed.
+  /// Returns this rank's reduce buffers, if the whole group is on this host. Must outlive them, and
+  /// stay where it is.
   [[nodiscard]] BufferPool reduce_buffers(std::shared_ptr<MemoryLedger> ledger) const;
 
   [[nodiscard]] SharedGroup& group() const { return *group_; }
@@ -66,11 +66,16 @@ class HostMemory {
                     const char* what) const;
 
   /// Waits until no rank of this host reads the current version any more.
-  void await_readers(Segment segment);
-  void publish(Segment segment);
+  void await_readers(Segment segment) {
+    // What the others read of this version is what this rank has read: all run the same program.
+    wait_for_all(segment, &SegmentLine::released, versions(segment).read, "optimizer step");
+  }
+  void publish(Segment segment) { line(segment).published.raise_to(++versions(segment).published); }
   /// Waits until all ranks of this host have published the version that this rank has.
-  void await_published(Segment segment);
-  void release(Segment segment);
+  void await_published(Segment segment) {
+    wait_for_all(segment, &SegmentLine::published, versions(segment).published, "all-gather");
+  }
+  void release(Segment segment) { line(segment).released.raise_to(++versions(segment).released); }
 
  private:
   struct Range {
@@ -95,10 +100,9 @@ class HostMemory {
   std::vector<Range> reduce_ranges_;  ///< this rank's
 };
 
-/// The ranks' shards lie next to each other in shared memory, so that a gather moves nothing: it
-/// waits for the others' `published`, and ends with this rank's `released`. Gradients are written
-/// to shared memory too, and each rank sums its own shard of all ranks' gradients: at the next call
-/// that finds them complete, at the latest when their buffers are needed.
+/// A gather moves nothing: it waits for the others' `published`, and ends with this rank's
+/// `released`. Gradients are written to shared memory too, and each rank sums its own shard of
+/// them: at the next call that finds them complete, at the latest when their buffers are needed.
 class SharedMemoryCommunicator final : public BufferedCommunicator {
  public:
   explicit SharedMemoryCommunicator(HostMemory memory) : host_(std::move(memory)) {}
@@ -119,15 +123,21 @@ class SharedMemoryCommunicator final : public BufferedCommunicator {
     uint32_t summed = 0;
   };
   [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override;
-  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  void* start_gather(Segment segment, void* /*slot*/, const GatherEvents& /*after*/) override {
+    return host_.shard(segment, 0);
+  }
   void finish_gather(Segment segment) override;
   void finish_reading(Segment segment) override { host_.release(segment); }
   void await_readers(Segment segment) override { host_.await_readers(segment); }
   void show_published(Segment segment) override { host_.publish(segment); }
-  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override;
+  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
+    return std::make_unique<Posted>();
+  }
   void start_exchange(Exchange& exchange) override;
   void finish_exchange(Exchange& exchange) override;
-  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override {
+    host_.group().gather_numbers(mine, all);
+  }
   void interrupt(const std::string& why) override { host_.group().cancel(why); }
   [[nodiscard]] int rank_of_world(int member) const override {
     return host_.group().ranks().rank_at(member);

@@ -47,10 +47,6 @@ std::string SealedStore::fingerprint_of(const std::string& secret) {
   return files::hex_of(seal.data(), seal.size());
 }
 
-c10::intrusive_ptr<c10d::Store> SealedStore::clone() {
-  return c10::make_intrusive<SealedStore>(store_->clone(), secret_);
-}
-
 std::vector<std::string> SealedStore::places_of(const std::vector<std::string>& keys) const {
   std::vector<std::string> places;
   for (const std::string& key : keys) {
@@ -83,10 +79,6 @@ std::vector<uint8_t> SealedStore::opened(const std::string& key,
                   "set MASTER_PORT to another one, in a network that you trust.");
 }
 
-void SealedStore::set(const std::string& key, const std::vector<uint8_t>& value) {
-  store_->set(place_of(key), sealed(key, value));
-}
-
 std::vector<uint8_t> SealedStore::compareSet(const std::string& key,
                                              const std::vector<uint8_t>& expected,
                                              const std::vector<uint8_t>& desired) {
@@ -94,31 +86,6 @@ std::vector<uint8_t> SealedStore::compareSet(const std::string& key,
       key, store_->compareSet(place_of(key),
                               expected.empty() ? std::vector<uint8_t>{} : sealed(key, expected),
                               sealed(key, desired)));
-}
-
-std::vector<uint8_t> SealedStore::get(const std::string& key) {
-  return opened(key, store_->get(place_of(key)));
-}
-
-int64_t SealedStore::add(const std::string& key, int64_t value) {
-  return store_->add(place_of(key), value);
-}
-
-bool SealedStore::deleteKey(const std::string& key) {
-  return store_->deleteKey(place_of(key));
-}
-
-bool SealedStore::check(const std::vector<std::string>& keys) {
-  return store_->check(places_of(keys));
-}
-
-void SealedStore::wait(const std::vector<std::string>& keys) {
-  store_->wait(places_of(keys));
-}
-
-void SealedStore::wait(const std::vector<std::string>& keys,
-                       const std::chrono::milliseconds& timeout) {
-  store_->wait(places_of(keys), timeout);
 }
 
 }  // namespace sherd::detail
