@@ -10,8 +10,7 @@
 namespace sherd::detail {
 
 /// Runs `work` on every rank and returns what each returned, by rank. If it throws on one, every
-/// rank throws that rank's Error (or NoRoom), so that none waits for another that has given up.
-/// Collective.
+/// rank throws that rank's Error (or NoRoom). Collective.
 [[nodiscard]] std::vector<std::string> agree(World& world, const std::string& what,
                                              const std::function<std::string()>& work);
 

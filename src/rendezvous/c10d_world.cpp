@@ -67,9 +67,8 @@ WorkReport report_from(const std::string& written) {
   return report;
 }
 
-/// Reports of progress in the store of the rendezvous. Putting a report sends one message and does
-/// not wait for an answer. Reading takes two exchanges with the store per rank; each has the limit
-/// of the store's connection (limit_connections_to()).
+/// Reports of progress in the store of the rendezvous. put() does not wait for an answer. reports()
+/// takes two exchanges per rank, with the limit of the store's connection (limit_connections_to()).
 class StoreBoard final : public ProgressBoard {
  public:
   StoreBoard(c10::intrusive_ptr<c10d::Store> store, int world_size)
@@ -106,8 +105,8 @@ class StoreBoard final : public ProgressBoard {
   std::atomic<bool> is_lost_ = false;
 };
 
-/// Gloo's listening sockets, to which other ranks connect. They accept connections only while
-/// groups are connected: strangers could otherwise take all descriptors of the process.
+/// Gloo's listening sockets. They accept connections only while groups are connected: strangers
+/// could otherwise take all descriptors of the process.
 class GlooListener {
  public:
   explicit GlooListener(const std::string& address) {

@@ -18,8 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenLooksAtLookups{10};
 
-// Where nobody listens, a socket may get the very port that it asks for as its own, and then
-// answers itself.
+// A socket may get the very port that it dials as its own, if nobody listens there.
 bool is_connected_to_itself(int socket) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -130,7 +129,7 @@ class Call {
 };
 
 // Waits until an attempt ends or `deadline` passes, or a little while if a name may become known.
-// Returns at once where there is nothing to wait for; false then.
+// False if there is nothing to wait for.
 bool wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
   std::vector<pollfd> events;
   std::vector<Attempt*> waiting;

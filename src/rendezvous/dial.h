@@ -28,9 +28,8 @@ class Dialler {
  public:
   explicit Dialler(std::vector<Endpoint> endpoints, Resolver resolver = &getaddrinfo);
 
-  /// Tries all endpoints, and all addresses of each, at the same time, and closes the connections.
-  /// Takes no longer than `patience`: a name that is still being looked up then is a fault, and the
-  /// next call waits for the same lookup.
+  /// Tries all addresses of all endpoints at the same time, for `patience` at most. A name that is
+  /// still being looked up then is a fault, and the next call waits for the same lookup.
   [[nodiscard]] std::vector<Dialled> dial(std::chrono::milliseconds patience);
 
  private:

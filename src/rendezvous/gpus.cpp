@@ -15,8 +15,7 @@ namespace sherd::detail {
 
 namespace {
 
-// The CUDA version that LibTorch's part for GPUs needs of the driver: 13000 is 13.0. The build sets
-// it if LibTorch is made with another CUDA than 13 (cmake/Cuda.cmake).
+// The CUDA version that LibTorch needs of the driver: 13000 is 13.0 (cmake/Cuda.cmake).
 #ifdef SHERD_NEEDED_CUDA
 constexpr int kNeededCuda = SHERD_NEEDED_CUDA;
 #else
@@ -106,7 +105,6 @@ Gpu described(int number) {
   return gpu;
 }
 
-// The GPUs that the driver shows, or why it shows none: it is missing, too old, or fails.
 Gpus ask_driver() {
   Gpus found;
   found.problem = trouble_with_driver();
@@ -128,8 +126,7 @@ std::string text_of(int number, const Gpu& gpu) {
   return "GPU " + std::to_string(number) + " (" + gpu.name + ", " + gpu.uuid + ")";
 }
 
-// Makes a GPU's context, as CUDA does at its first use: throws Error(Unavailable) if another
-// process has it for itself, and Error(OutOfMemory) if its memory is full.
+// Makes a GPU's context, as CUDA does at its first use.
 void take_gpu(int number, const Gpu& gpu) {
   int device = 0;
   void* context = nullptr;
@@ -171,13 +168,11 @@ const CudaFunctions* load_library(std::string& problem) {
   return functions();
 }
 
-/// What gpus() shows, and the library that serves it: null if it could not be loaded.
 struct Found {
   Gpus gpus = ask_driver();
-  const CudaFunctions* functions = nullptr;
+  const CudaFunctions* functions = nullptr;  ///< null if the library could not be loaded
 };
 
-// Those that the library does not serve are refused by name.
 void load_functions(Found& found) {
   std::string& problem = found.gpus.problem;
   std::string why;

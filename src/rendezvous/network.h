@@ -29,7 +29,7 @@ struct Resolved {
 using Lookup = std::shared_future<Resolved>;
 
 /// Looks a name up on a thread of its own, since a resolver whose server is silent takes up to a
-/// minute. The result may be dropped at any time; the thread then ends by itself.
+/// minute. The result may be dropped at any time.
 [[nodiscard]] Lookup look_up(const std::string& host, std::uint16_t port, int socket_type,
                              const Resolver& resolver = &getaddrinfo);
 
@@ -46,27 +46,24 @@ using Lookup = std::shared_future<Resolved>;
 /// Returns the port that a socket is bound to.
 [[nodiscard]] std::uint16_t port_of(int socket);
 
-/// Sets whether a listening socket accepts connections. If not, it stays open and bound, and
-/// accepted connections are unaffected. Without effect where the system refuses it.
+/// Sets whether a listening socket, which stays open, accepts connections. No effect if the system
+/// refuses it.
 void set_admitting(int listening_socket, bool admits);
 
 /// Returns this process's listening TCP sockets.
 [[nodiscard]] std::vector<int> listening_sockets();
 
-/// Limits each send and receive on this process's TCP connections to that port of another process,
-/// or of this one. Without a limit, a rank that is cut off waits until TCP gives up, 15 minutes.
+/// Limits each send and receive on this process's TCP connections to that port. Without a limit, a
+/// rank that is cut off waits until TCP gives up, 15 minutes.
 void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit);
 
-/// Returns the numeric address of this host on the interface that leads to `host`. Throws
-/// Error(Unavailable).
+/// Returns this host's numeric address on the way to `host`. Throws Error(Unavailable).
 [[nodiscard]] std::string local_address_towards(const std::string& host, std::uint16_t port);
 
-/// Returns the interface of this host that has a numeric address, and the address:
-/// "eth0 (10.0.0.2)".
+/// Returns a numeric address of this host after its interface: "eth0 (10.0.0.2)".
 [[nodiscard]] std::string with_interface(const std::string& address);
 
-/// Answers connections to a port of this host: a thread accepts and closes each, so that the
-/// system's queue does not fill up, however many try.
+/// Accepts and closes each connection to a port of this host, on a thread.
 class AnsweringSocket {
  public:
   /// On `host` and no other interface, on a port that the system picks. Throws Error(Unavailable).

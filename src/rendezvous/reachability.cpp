@@ -22,7 +22,6 @@ namespace {
 using launch::RankEnvironment;
 
 constexpr std::chrono::milliseconds kPatience{4000};
-// A rank that has met the others answers within moments, unless its host is very busy.
 constexpr std::chrono::milliseconds kUntilSilent{60'000};
 constexpr std::size_t kMostNamed = 4;
 
@@ -78,7 +77,7 @@ std::string host_text(const nlohmann::json& host) {
          host.at("host_name").get<std::string>();
 }
 
-// A line for each host that `own` cannot reach.
+// One line per host that `own` cannot reach.
 nlohmann::json faults_of(const nlohmann::json& own, const nlohmann::json& hosts) {
   std::vector<Endpoint> endpoints;
   for (const nlohmann::json& host : hosts) {

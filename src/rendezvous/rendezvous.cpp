@@ -45,7 +45,7 @@ std::string ranks_text(const std::vector<size_t>& ranks) {
 }
 
 constexpr std::chrono::milliseconds kBetweenLooks{10};
-// Doubled after each, so that a thousand ranks do not flood a host that is late.
+// Doubled after each try.
 constexpr std::chrono::milliseconds kAfterFirstTry{20};
 constexpr std::chrono::milliseconds kBetweenTries{1000};
 // The delay with which a rank that has ended is noticed.
@@ -70,10 +70,9 @@ std::string version_text(const Version& version) {
 }
 
 /// Names one start of the ranks in a store that outlives them: torchrun's agent serves the same
-/// store each time it starts the ranks again, and all that earlier ranks wrote is still there. The
-/// number of starts is no name for it: the agents of several hosts may count differently. Rank 0
-/// draws a name and answers each rank that asks, with the rank's own random word, so that nobody
-/// takes an old answer for its own.
+/// store each time it starts the ranks again, and agents of several hosts may count starts
+/// differently. Rank 0 draws a name and answers each rank that asks, with the rank's own random
+/// word, so that nobody takes an old answer for its own.
 class Generation {
  public:
   Generation(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)
@@ -87,8 +86,7 @@ class Generation {
     }
   }
 
-  /// Asks and answers; to be called until all have met. Returns the name, empty until rank 0 has
-  /// answered.
+  /// Call it until all have met. Returns the name, empty until rank 0 has answered.
   const std::string& poll() {
     if (rank_ == 0) {
       answer_all();
@@ -256,7 +254,6 @@ class Arrival {
                : "";
   }
 
-  // A rank that was never started, or died before this point, looks like one that is late.
   void warn_where_long() {
     if (warned_ || Clock::now() < deadline_ - timeout_ + patience_of(timeout_)) {
       return;
@@ -300,8 +297,8 @@ class Arrival {
   std::vector<std::string> keys_;
 };
 
-// The address that answered. A store's client tries for as long as the timeout is and says nothing
-// meanwhile; of several addresses it spends all that on the first, where that one is silent.
+// The address that answered. A store's client would spend the whole timeout on the first address,
+// and say nothing meanwhile.
 std::string wait_for_answer(const RankEnvironment& environment, std::chrono::milliseconds timeout) {
   const Endpoint store{*environment.master_address, *environment.master_port};
   const auto start = Clock::now();

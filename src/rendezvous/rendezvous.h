@@ -20,21 +20,19 @@ struct Rendezvous {
 
 /// Returns the store of the job, on rank 0 or with torchrun's agent, once all ranks have come.
 /// Collective. With `closes_store`, rank 0 then accepts no further connection to it. Warns after
-/// four seconds of waiting (half the timeout if that is less), naming the ranks that have not come.
-/// Throws Error: PeerLost, naming the ranks, if some do not come within `timeout` or a process of
-/// this host that came has ended; Unavailable for a port or address that is not available;
-/// RanksDisagree if ranks are of several versions. A rank with another job secret counts as
-/// missing; the warning and the error name the reason.
+/// four seconds (half the timeout if that is less), naming the ranks that have not come. Throws
+/// Error: PeerLost, naming the ranks, if some do not come within `timeout`, have another job
+/// secret, or have ended on this host; Unavailable for a port or address that is not available;
+/// RanksDisagree if ranks are of several versions.
 [[nodiscard]] Rendezvous meet(const launch::RankEnvironment& environment,
                               std::chrono::milliseconds timeout, bool closes_store,
                               const Version& version = kVersion);
 
-/// Checks that the hosts of a world reach each other, before anything depends on it. The first rank
-/// of each host listens on `own_address`, where this host's ranks will, and tries to connect to
-/// the others' addresses. Collective over all ranks that have met in `store`. Takes less than a
-/// second if all hosts reach each other, some four seconds of tries if they do not, and up to
-/// `timeout` or a minute, whichever is less, for each of two answers of a rank that is silent.
-/// Throws Error(Unavailable), on all ranks alike, naming who cannot reach which address;
+/// Checks that the hosts of a world reach each other. The first rank of each host listens on
+/// `own_address`, where this host's ranks will, and tries to connect to the others' addresses.
+/// Collective over all ranks that have met in `store`. Takes some four seconds if hosts do not
+/// reach each other, and up to `timeout` or a minute for each of two answers of a rank that is
+/// silent. Throws Error(Unavailable), on all ranks alike, naming who cannot reach which address;
 /// Error(PeerLost) if a rank says nothing.
 void check_reachable(c10d::Store& store, const launch::RankEnvironment& environment,
                      const std::string& own_address, std::chrono::milliseconds timeout);

@@ -1,6 +1,5 @@
 #include "rendezvous/sealed_store.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <utility>

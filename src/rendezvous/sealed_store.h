@@ -9,10 +9,9 @@
 
 namespace sherd::detail {
 
-/// The store of a rendezvous accepts every program that reaches its port, and process groups trust
-/// the addresses that they read from it. This one keeps its keys under a prefix derived from the
-/// job's secret, and authenticates each value (HMAC-SHA-256 over key and value). Nothing is
-/// encrypted. Counters (`add`) are not sealed.
+/// Every program that reaches its port can write to the store of a rendezvous. This one keeps its
+/// keys under a prefix derived from the job's secret, and authenticates each value (HMAC-SHA-256
+/// over key and value). Nothing is encrypted. Counters (`add`) are not sealed.
 class SealedStore final : public c10d::Store {
  public:
   SealedStore(c10::intrusive_ptr<c10d::Store> store, std::string secret);
