@@ -1,6 +1,5 @@
 #pragma once
-// fp32 and bf16 as their bits: what the loops of processors and the kernels of GPUs do to one
-// value, in whole numbers alone, so that it is the same wherever it is done.
+// fp32 and bf16 as their bits, in whole numbers alone: the same on CPUs and on GPUs.
 
 #include <bit>
 #include <cstdint>
@@ -57,10 +56,10 @@ constexpr float widened(uint16_t bits) {
 }
 
 /// [Note: Masters in two halves] An fp32 value is its rounding to bf16, which travels, and a signed
-/// distance from there in units of its last place, which fits in 16 bits: no bit is kept twice. The
-/// one kind of value without such a distance lies halfway above an even bf16 (one in 131,072); it
-/// moves by one unit in its last place, towards zero: where it is split, and by an update of whole
-/// masters, before and after, so that both train to the same bits.
+/// distance from there in units of its last place, which fits in 16 bits. Only a value halfway
+/// above an even bf16 has no such distance (one in 131,072); it moves by one unit in its last
+/// place, towards zero: where it is split, and before and after an update of whole masters, so that
+/// both train to the same bits.
 struct Halves {
   uint16_t travelling = 0;
   int16_t low = 0;

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-// Sanitizers start before the dynamic choice of a clone can run, so their builds have the plain
-// one.
+// Sanitizers start before the choice of a clone can run.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define SHERD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -17,7 +16,7 @@ namespace sherd::kernels {
 
 namespace {
 
-// A block stays in the first-level cache while every rank's part is added to it.
+// Stays in the first-level cache while every rank's part is added to it.
 constexpr int64_t kBlock = 2048;
 
 SHERD_CLONES void assign(float* out, float scale, const float* source, int64_t numel) {
@@ -41,7 +40,7 @@ SHERD_CLONES void add(float* out, float scale, const uint16_t* source, int64_t n
   }
 }
 
-// Whether so many results would have left the caches before they are read again.
+// True if so many results would have left the caches before they are read again.
 template <class T>
 bool is_streamed(int64_t numel) {
   return numel * int64_t{sizeof(T)} >= int64_t{1} << 20;

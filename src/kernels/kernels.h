@@ -1,6 +1,6 @@
 #pragma once
-// The loops over flat shards: for CPUs, compiled for several instruction sets and chosen at run
-// time; and the table of kernels that do the same on another device. Free of LibTorch and of CUDA.
+// The loops over flat shards for CPUs, and the table of kernels that do the same on another device.
+// Free of LibTorch and of CUDA.
 
 #include <cstdint>
 #include <span>
@@ -16,10 +16,9 @@ using Values = std::variant<float*, uint16_t*>;
 using ConstValues = std::variant<const float*, const uint16_t*>;
 
 /// Sums gradients in rank order, in fp32: out (+)= scale × sources[0], += scale × sources[1], …
-/// With `accumulate` the first addition is to what `out` holds, without it out is overwritten. One
-/// order for ranks and micro-batches alike, so the result does not depend on how a batch is cut. A
-/// sum in bf16 is rounded to nearest once a call. Returns sum_of_squares(out) of the result,
-/// without another pass over it.
+/// With `accumulate` it adds to `out`, else it overwrites it. One order for ranks and micro-batches
+/// alike, so the result does not depend on how a batch is cut. A sum in bf16 is rounded to nearest
+/// once per call. Returns sum_of_squares(out), without another pass.
 double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const float* const> sources, int64_t numel);
 double sum_in_rank_order(Values out, bool accumulate, float scale,
@@ -60,14 +59,14 @@ struct AdamWStep {
 
 /// What an AdamW step reads and writes, all of one length.
 struct AdamWShards {
-  /// Masters lie in one of four ways: `master` alone, which travels in fp32; with its rounding to
-  /// bf16, `travelling`; as halves, `travelling` and `low` (see [Note: Masters in two halves]); or
-  /// as `travelling` alone, rounded at random.
+  /// Masters lie in one of four ways: `master` alone; with its rounding to bf16, `travelling`; as
+  /// halves, `travelling` and `low` (see [Note: Masters in two halves]); or as `travelling` alone,
+  /// rounded at random.
   float* master = nullptr;
   uint16_t* travelling = nullptr;
   int16_t* low = nullptr;
-  /// Of one dtype. In bf16 they are rounded at random: rounding to nearest would swallow every
-  /// change below 1/256 of a moment, and with it nearly all of what beta2 = 0.999 adds.
+  /// Of one dtype. In bf16 they are rounded at random: rounding to nearest would swallow nearly all
+  /// that beta2 = 0.999 adds.
   Values exp_avg = {};
   Values exp_avg_sq = {};
   ConstValues gradient = {};
@@ -75,15 +74,13 @@ struct AdamWShards {
   [[nodiscard]] AdamWShards from(int64_t element) const;
 };
 
-/// One pass: reads gradients, updates masters and moments, and writes what travels. Whole masters
-/// whose rounding travels are settled, so halves have the same bits. Values that are rounded at
-/// random keep their expectation, with the same bits on any number of ranks.
-/// Paper: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
+/// Updates masters and moments, and writes what travels, in one pass. Whole masters whose rounding
+/// travels are settled, so halves have the same bits. Random roundings do not depend on the number
+/// of ranks. Paper: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
 void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step);
 
-/// Copies to memory that nobody reads soon: the lines of `to` are not read first, and nothing else
-/// leaves the caches for them. A plain copy if the processor has no such stores. Other threads see
-/// the bytes after end_of_stream() and whatever orders plain stores.
+/// Copies to memory that nobody reads soon, past the caches if the processor has such stores. Other
+/// threads see the bytes after end_of_stream() and whatever orders plain stores.
 void stream(const void* from, void* to, int64_t bytes);
 void end_of_stream();
 
@@ -102,10 +99,10 @@ struct Squares {
   double* parts = nullptr;  ///< [kParts], to work in
 };
 
-/// The same work as kernels of a device: each is put into a stream and not waited for. All pointers
-/// but those to the lists themselves are the device's. Any counts and starts; arrays that begin at
-/// multiples of 16 bytes are fastest. The bits are those of the loops, except that sums of squares
-/// are added in double, in an order that the count decides, and that a NaN may be another NaN.
+/// The same work as kernels of a device, each put into a stream. All pointers but those to the
+/// lists themselves are the device's. Arrays that begin at multiples of 16 bytes are fastest. The
+/// bits are those of the loops, except that sums of squares are added in double, in an order that
+/// the count decides, and that a NaN may be another NaN.
 struct DeviceKernels {
   /// In fp32, bf16 or fp16.
   using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>,
@@ -117,16 +114,14 @@ struct DeviceKernels {
                             int64_t numel, const Squares& squares, Stream stream) = nullptr;
   void (*sum_of_squares)(ConstValues values, int64_t numel, const Squares& squares,
                          Stream stream) = nullptr;
-  /// *factor = max_norm ÷ (√squares + 1e-6) if that is below 1, else 1: the factor of
-  /// clip_grad_norm().
+  /// *factor = max_norm ÷ (√squares + 1e-6) if that is below 1, else 1.
   void (*clip_factor)(const double* squares, double max_norm, float* factor,
                       Stream stream) = nullptr;
   void (*scale_in_place)(Values values, float factor, int64_t numel, Stream stream) = nullptr;
   void (*to_bfloat16)(const float* values, uint16_t* out, int64_t numel, Stream stream) = nullptr;
   void (*split)(const float* values, SplitMaster out, int64_t numel, Stream stream) = nullptr;
   void (*join)(SplitMaster master, float* out, int64_t numel, Stream stream) = nullptr;
-  /// `grad_scale`: one float, used instead of the step's; NaN: nothing is written; null: the
-  /// step's.
+  /// `grad_scale`: one float, used instead of the step's unless null; NaN: nothing is written.
   void (*adamw)(const AdamWShards& shards, int64_t numel, const AdamWStep& step,
                 const float* grad_scale, Stream stream) = nullptr;
   /// `out` begins at a multiple of 16 bytes. Logarithm, sine and cosine are the device's: they

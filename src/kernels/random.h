@@ -1,6 +1,6 @@
 #pragma once
 // Random numbers that depend on seed, name and index alone, so that every cut of a tensor draws the
-// same ones. The functions of whole numbers serve the loops of CPUs and the kernels of GPUs.
+// same ones.
 
 #include <array>
 #include <cstdint>

@@ -52,8 +52,8 @@ namespace shard_math {
 
 namespace {
 
-// The kernels for a tensor in fp32 or bf16, if any are registered, and the stream that they go
-// into. Its device is the thread's current one while this lives.
+// The kernels for a tensor in fp32 or bf16, if any are registered, and their stream. Makes the
+// tensor's device the thread's current one.
 class OnDevice {
  public:
   explicit OnDevice(const at::Tensor& tensor) {
@@ -82,8 +82,7 @@ bool has_own_loops(const at::Tensor& tensor) {
   return tensor.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16);
 }
 
-// Of a plan, whose tensors have no values: the loops and kernels that will do the work take no
-// memory, which ATen's operators would.
+// A plan's tensors have no values, and ATen's operators would take memory.
 bool is_planned(const at::Tensor& tensor) {
   return tensor.is_meta();
 }
@@ -111,8 +110,7 @@ kernels::ConstValues const_values_of(const at::Tensor& tensor, int64_t begin) {
   return static_cast<const uint16_t*>(all) + begin;
 }
 
-// What a thread takes at a time: whole blocks of the loops, and enough for stores that bypass the
-// caches. The same for any number of threads, and so are sums.
+// What a thread takes at a time, whatever the number of threads: so sums are always the same.
 constexpr int64_t kPart = int64_t{1} << 19;
 
 int64_t part_count(int64_t numel) {
@@ -129,7 +127,7 @@ void for_parts(int64_t numel, const Fn& fn) {
   });
 }
 
-// Of what fn(begin, numel) returns for each part, added up in the order of parts.
+// The sum of fn(begin, numel) over the parts, in their order.
 template <class Fn>
 double sum_over_parts(int64_t numel, const Fn& fn) {
   std::vector<double> sums(static_cast<size_t>(part_count(numel)));
@@ -424,7 +422,7 @@ void update_with_aten(const AdamWTensors& t, const at::Tensor& masters,
 
 void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step);
 
-// What the step would have written is written over with what was there, where the factor says so.
+// Restores what was there if the factor is NaN.
 void adamw_unless_nan(const AdamWTensors& t, const kernels::AdamWStep& step) {
   std::vector<std::pair<at::Tensor, at::Tensor>> before;
   for (const at::Tensor& out : {t.master, t.exp_avg, t.exp_avg_sq, t.travelling, t.low}) {

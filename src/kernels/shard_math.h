@@ -10,9 +10,8 @@
 
 namespace sherd::detail {
 
-/// Registers `kernels` for shards on devices of this kind; null: ATen's operators do the work, as
-/// before the first call. Whoever loads the library that holds them calls it, before a model is
-/// sharded; they stay where they are. Throws nothing.
+/// Registers `kernels`, which must stay where they are, for shards on devices of this kind; null:
+/// ATen's operators do the work. Call it before a model is sharded.
 void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kernels);
 
 /// Returns true if kernels are registered for devices of this kind.
@@ -20,9 +19,8 @@ void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kern
 
 namespace shard_math {
 
-/// out (+)= scale × sources[0], += scale × sources[1], … each product and sum rounded to fp32.
-/// `out` fp32 or bf16 [n], rounded once; sources [n] of one dtype. Returns sum_of_squares(out)
-/// where Sherd's own loops add, NaN elsewhere.
+/// out (+)= scale × sources[0], += scale × sources[1], … in fp32. `out` fp32 or bf16 [n], rounded
+/// once; sources [n] of one dtype. Returns sum_of_squares(out) for Sherd's own loops, else NaN.
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          std::span<const at::Tensor> sources);
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
@@ -36,8 +34,7 @@ void scale_in_place(const at::Tensor& values, const at::Tensor& factor);
 [[nodiscard]] double sum_of_squares(const at::Tensor& values);
 /// The same where the values are, without waiting: double [].
 [[nodiscard]] at::Tensor sum_of_squares_on_device(const at::Tensor& values);
-/// What clip_grad_norm() multiplies gradients by, without waiting: fp32 [] of their sum of squares
-/// over all ranks, double [].
+/// The factor of clip_grad_norm(), fp32 [], of the sum of squares over all ranks, double [].
 [[nodiscard]] at::Tensor clip_factor_on_device(const at::Tensor& squares, double max_norm);
 /// Σ |x|^p for any p, or max |x| where p is infinity, where the values are: double [].
 [[nodiscard]] at::Tensor sum_of_powers(const at::Tensor& values, double p);
@@ -57,10 +54,9 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
 /// Rounds fp32 values [n] into bf16 at random, as kernels::adamw() does.
 void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::Tensor& noise);
 
-/// Fills fp32 [n] with the random elements [first, first + n) of a tensor, on the threads of the
-/// CPU or by a kernel of its device. `first` and n are multiples of RandomWords::kPerBlock. The
-/// bits on a CPU do not depend on the number of threads; those of a device equal them but for at
-/// most one element in 10⁶, by one unit in the last place.
+/// Fills fp32 [n] with the random elements [first, first + n) of a tensor. `first` and n are
+/// multiples of RandomWords::kPerBlock. A device's bits equal a CPU's but for at most one element
+/// in 10⁶, by one unit in the last place.
 void fill_random(const at::Tensor& out, int64_t first, const kernels::RandomWords& words,
                  const kernels::Distribution& distribution);
 
@@ -73,8 +69,8 @@ struct AdamWTensors {
   at::Tensor travelling;      ///< undefined where the master travels
   int64_t first_element = 0;  ///< number of the first one in its parameter
   at::Tensor low = {};        ///< int16, of masters that are split; else undefined
-  /// fp32 [] beside the others, in the place of AdamWStep::grad_scale: a factor that the host has
-  /// not waited for; undefined: none. NaN: nothing is written.
+  /// fp32 [] on the same device, used instead of AdamWStep::grad_scale if defined. NaN: nothing is
+  /// written.
   at::Tensor grad_scale = {};
 };
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);

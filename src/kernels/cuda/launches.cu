@@ -46,15 +46,13 @@ Flat cut(int64_t numel, unsigned aligned_in_all) {
   return {numel, head, (numel - head) / kPacked};
 }
 
-// A pack for each thread, if no block adds to a sum: a multiprocessor begins a block as soon as one
-// has ended, and the last blocks are short.
+// A pack for each thread, for kernels without sums.
 int64_t blocks_of_one_pack(int64_t numel) {
   constexpr int64_t kOfABlock = int64_t{kThreads} * kPacked;
   return std::min<int64_t>((numel + kOfABlock - 1) / kOfABlock, std::numeric_limits<int>::max());
 }
 
-// A pack for each thread, and more if that would be more blocks than a sum has parts: so sums are
-// the same on every GPU.
+// At most as many blocks as a sum has parts: so sums are the same on every GPU.
 int64_t blocks_for(int64_t numel) {
   return std::min(blocks_of_one_pack(numel), Squares::kParts);
 }

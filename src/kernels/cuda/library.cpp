@@ -37,20 +37,17 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d:
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 }
 
-// Where NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank
-// says what happened. Nor is it to write traces first, for a minute. What the user set stays, and
-// so does the watchdog's monitor (TORCH_NCCL_ENABLE_MONITORING): where ncclCommAbort() hangs,
-// nothing else would end the process.
+// If NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank says
+// what happened. Nor is it to write traces first, for a minute. The user's own settings stay, and so
+// does the watchdog's monitor: if ncclCommAbort() hangs, nothing else would end the process.
 void set_watchdog() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), 0);
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
 }
 
-// The only place that initialises what LibTorch otherwise initialises on first use. Sherd allocates
-// by LibTorch's allocator itself, which no factory function of LibTorch has initialised by then;
-// and a handle that is made inside a captured graph, or a library that is loaded in the middle of a
-// timed step, is late.
+// The only place that initialises what LibTorch otherwise initialises on first use: Sherd calls its
+// allocator directly, and a handle that is made inside a captured graph is late.
 void initialize() {
   at::globalContext().lazyInitDevice(c10::kCUDA);
   static_cast<void>(at::getHostAllocator(c10::kCUDA));

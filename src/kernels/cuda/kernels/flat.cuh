@@ -1,7 +1,6 @@
 #pragma once
-// Flat ranges of fp32 and bf16, any count from any element on: 16 bytes at a time if all arrays of
-// a kernel allow it, single elements before and after. Below: the kernels that scale, round, split
-// and join values one by one.
+// Flat ranges of fp32 and bf16, 16 bytes at a time if all arrays of a kernel allow it, single
+// elements before and after; and the kernels that scale, round, split and join values.
 
 #include "gpu/block.cuh"
 #include "kernels/kernels.h"
