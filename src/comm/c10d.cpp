@@ -29,19 +29,6 @@ at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
 
-// A send does not write to its tensor.
-c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, void* data, int64_t bytes, int peer,
-                                       int tag) {
-  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-  return group.send(tensors, peer, tag);
-}
-
-c10::intrusive_ptr<c10d::Work> receive_from(c10d::Backend& group, void* data, int64_t bytes,
-                                            int peer, int tag) {
-  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-  return group.recv(tensors, peer, tag);
-}
-
 // Waits for a collective of Gloo for a while. Throws what it threw.
 bool has_ended(c10d::Work& work) {
   try {
@@ -56,6 +43,18 @@ bool has_ended(c10d::Work& work) {
 }
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, void* data, int64_t bytes, int peer,
+                                       int tag) {
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  return group.send(tensors, peer, tag);
+}
+
+c10::intrusive_ptr<c10d::Work> receive_from(c10d::Backend& group, void* data, int64_t bytes,
+                                            int peer, int tag) {
+  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+  return group.recv(tensors, peer, tag);
+}
 
 WaitWatch::WaitWatch() : stop_(launch::make_pipe()) {
   thread_ = files::start_quiet_thread([this] { watch(); });

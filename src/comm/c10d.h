@@ -53,6 +53,12 @@ class WaitWatch {
   std::thread thread_;
 };
 
+/// Sends bytes to `peer`, or receives them from it. The memory must stay until the work has ended.
+[[nodiscard]] c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, void* data,
+                                                     int64_t bytes, int peer, int tag);
+[[nodiscard]] c10::intrusive_ptr<c10d::Work> receive_from(c10d::Backend& group, void* data,
+                                                          int64_t bytes, int peer, int tag);
+
 /// Gathers by all-gather into the slot. Reduces by sending each rank its shard in the dtype on the
 /// wire and summing the received shards in fp32 and rank order: Gloo's reduce-scatter sums in
 /// another order and costs an all-reduce. Segments larger than the largest block are exchanged in

@@ -46,21 +46,21 @@ void HostsCommunicator::post_sends(Segment segment) {
   Gathers& mine = gathers(segment);
   attempt(described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
-      std::vector<at::Tensor> tensors{shard(segment, rank())};
-      mine.sends.push_back(groups().gather->send(tensors, member, mine.tag));
+      mine.sends.push_back(send_to(*groups().gather, host_.shard(segment, rank()),
+                                   segment_bytes(spec(segment), 1), member, mine.tag));
     });
   });
 }
 
 void HostsCommunicator::post_receives(Segment segment) {
   Gathers& mine = gathers(segment);
-  for_each_counterpart([&](int member) {
-    host_.data().take_pages(host_.shard(segment, member), segment_bytes(spec(segment), 1));
-  });
+  const int64_t bytes = segment_bytes(spec(segment), 1);
+  for_each_counterpart(
+      [&](int member) { host_.data().take_pages(host_.shard(segment, member), bytes); });
   attempt(described(Collective::Operation::Gather, segment), [&] {
     for_each_counterpart([&](int member) {
-      std::vector<at::Tensor> tensors{shard(segment, member)};
-      mine.receives.push_back(groups().gather->recv(tensors, member, mine.tag));
+      mine.receives.push_back(
+          receive_from(*groups().gather, host_.shard(segment, member), bytes, member, mine.tag));
     });
   });
   mine.has_posted_receives = true;

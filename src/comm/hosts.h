@@ -11,7 +11,6 @@
 
 #include "comm/c10d.h"
 #include "comm/shared_memory.h"
-#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 
@@ -66,10 +65,6 @@ class HostsCommunicator final : public C10dCommunicator {
   [[nodiscard]] int hosts() const { return world_size() / host_.group().size(); }
   [[nodiscard]] Gathers& gathers(Segment segment) {
     return segment_gathers_[static_cast<size_t>(segment)];
-  }
-  [[nodiscard]] at::Tensor shard(Segment segment, int member) const {
-    return flat_tensor(host_.shard(segment, member), segment_bytes(spec(segment), 1), at::kByte,
-                       device());
   }
   template <class Fn>
   void for_each_counterpart(Fn&& fn) const;

@@ -65,7 +65,7 @@ void InProcessHub::wait_for_all(int member, const std::string& what,
   }
   throw Error(in_time ? ExitCode::PeerLost : ExitCode::Hang,
               what + (in_time ? "" : " timed out") + ": missing rank " + missing + "." +
-                  patience.last_work_of(silent) +
+                  last_work_of(patience.reports(), silent) +
                   " Every rank must reach this collective; look at what they did instead.");
 }
 

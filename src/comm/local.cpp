@@ -35,17 +35,12 @@ void* FakeCommunicator::start_gather(Segment segment, void* slot, const GatherEv
 }
 
 int64_t FakeCommunicator::receive_bytes(const SegmentSpec& spec, c10::ScalarType dtype) const {
-  switch (like_) {
-    case Like::Alone:
-    case Like::SharedMemory:
-      return 0;
-    case Like::Hosts:
-    case Like::ProcessGroups:
-      return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
-    case Like::Nccl:
-      return device_exchange(spec, dtype, segments(), world_size(), way_).receive_bytes;
+  if (like_ == Like::Nccl) {
+    return device_exchange(spec, dtype, segments(), world_size(), way_).receive_bytes;
   }
-  return 0;
+  return like_ == Like::Hosts || like_ == Like::ProcessGroups
+             ? others_parts_bytes(spec, dtype, block_piece_bytes(), world_size())
+             : 0;
 }
 
 }  // namespace sherd::detail

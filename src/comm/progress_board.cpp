@@ -71,10 +71,6 @@ bool Patience::is_over() {
   return board_->is_lost() || since_news >= longest_limit_;
 }
 
-std::string Patience::last_work_of(const std::vector<int>& ranks) const {
-  return detail::last_work_of(reports_, ranks);
-}
-
 std::string last_work_of(const std::vector<WorkReport>& reports, const std::vector<int>& ranks) {
   std::string text;
   size_t named = 0;

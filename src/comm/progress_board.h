@@ -99,8 +99,8 @@ class Patience {
   Patience(ProgressBoard* board, std::chrono::milliseconds timeout);
   /// Returns true when the wait is over. Call it several times per second.
   [[nodiscard]] bool is_over();
-  /// Returns a sentence for each of `ranks` (of the world) that has reported, after a space.
-  [[nodiscard]] std::string last_work_of(const std::vector<int>& ranks) const;
+  /// Returns the reports that it has seen last.
+  [[nodiscard]] const std::vector<WorkReport>& reports() const { return reports_; }
 
  private:
   void look();
@@ -113,7 +113,7 @@ class Patience {
   std::vector<WorkReport> reports_;
 };
 
-/// Returns the sentences of Patience::last_work_of().
+/// Returns a sentence for each of `ranks` (of the world) that has reported, after a space.
 [[nodiscard]] std::string last_work_of(const std::vector<WorkReport>& reports,
                                        const std::vector<int>& ranks);
 

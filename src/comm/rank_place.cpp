@@ -12,13 +12,6 @@ namespace sherd::detail {
 
 namespace {
 
-std::string first_word_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
 // Empty if the link cannot be read.
 std::string target_of(const char* link) {
   std::error_code ignored;
@@ -26,8 +19,7 @@ std::string target_of(const char* link) {
 }
 
 struct ProcessStatus {
-  bool found = false;
-  char state = 'X';
+  char state = 'X';  // ended, or not found
   uint64_t start = 0;
 };
 
@@ -41,7 +33,7 @@ ProcessStatus status_of(const std::string& process) {
     return {};
   }
   std::istringstream fields(text.substr(name_end + 1));
-  ProcessStatus status{.found = true};
+  ProcessStatus status;
   fields >> status.state;
   std::string skipped;
   for (int field = 4; field < 22; ++field) {
@@ -55,13 +47,14 @@ ProcessStatus status_of(const std::string& process) {
 
 RankPlace RankPlace::of_this_process() {
   const ProcessStatus status = status_of("self");
-  const std::string boot = first_word_of("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   const std::string processes = target_of("/proc/self/ns/pid");
   const std::string networks = target_of("/proc/self/ns/net");
   RankPlace place;
   place.process = getpid();
   place.start = status.start;
-  if (status.found && !boot.empty() && !processes.empty() && !networks.empty()) {
+  if (status.state != 'X' && !boot.empty() && !processes.empty() && !networks.empty()) {
     place.host = boot + "/" + processes + "/" + networks + "/" + std::to_string(geteuid());
   }
   return place;
@@ -79,7 +72,7 @@ RankPlace RankPlace::from_text(const std::string& text) {
 
 bool RankPlace::is_alive() const {
   const ProcessStatus status = status_of(std::to_string(process));
-  return status.found && status.start == start && status.state != 'Z' && status.state != 'X';
+  return status.start == start && status.state != 'Z' && status.state != 'X';
 }
 
 std::string host_name() {

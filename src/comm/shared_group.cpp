@@ -286,7 +286,8 @@ void SharedGroup::check_members(CounterOf counter_of, uint32_t value, const Awai
     const FailureNotes::Report others = options_.notes.report(what, Failure::TimedOut);
     throw Error(ExitCode::Hang,
                 what + " timed out: missing rank " + missing + "." +
-                    ended->last_work_of(missing_ranks) + others.store + others.elsewhere +
+                    last_work_of(ended->reports(), missing_ranks) + others.store +
+                    others.elsewhere +
                     " Every rank must reach this collective; look at what they did instead.");
   }
 }

@@ -420,23 +420,6 @@ void update_with_aten(const AdamWTensors& t, const at::Tensor& masters,
   }
 }
 
-void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step);
-
-// Restores what was there if the factor is NaN.
-void adamw_unless_nan(const AdamWTensors& t, const kernels::AdamWStep& step) {
-  std::vector<std::pair<at::Tensor, at::Tensor>> before;
-  for (const at::Tensor& out : {t.master, t.exp_avg, t.exp_avg_sq, t.travelling, t.low}) {
-    if (out.defined()) {
-      before.emplace_back(out, out.clone());
-    }
-  }
-  const at::Tensor leave = at::isnan(t.grad_scale);
-  adamw_with_aten(t, step);
-  for (auto& [out, old] : before) {
-    out.copy_(at::where(leave, old, out));
-  }
-}
-
 void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step) {
   if (t.low.defined()) {
     const at::Tensor masters = join(t.travelling, t.low);
@@ -457,6 +440,21 @@ void adamw_with_aten(const AdamWTensors& t, const kernels::AdamWStep& step) {
   update_with_aten(t, t.master, step);
   if (settles) {
     move_from_halfway(t.master.view(at::kInt));
+  }
+}
+
+// Restores what was there if the factor is NaN.
+void adamw_unless_nan(const AdamWTensors& t, const kernels::AdamWStep& step) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> before;
+  for (const at::Tensor& out : {t.master, t.exp_avg, t.exp_avg_sq, t.travelling, t.low}) {
+    if (out.defined()) {
+      before.emplace_back(out, out.clone());
+    }
+  }
+  const at::Tensor leave = at::isnan(t.grad_scale);
+  adamw_with_aten(t, step);
+  for (auto& [out, old] : before) {
+    out.copy_(at::where(leave, old, out));
   }
 }
 

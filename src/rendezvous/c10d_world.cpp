@@ -206,7 +206,7 @@ class C10dWorld final : public Backend {
  private:
   std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {
     if (meeting_) {
-      if (auto host = meeting_->share(group, roster(group))) {
+      if (auto host = meeting_->share(group, notes_of(group))) {
         if (host->group().size() < group.size) {
           return std::make_unique<HostsCommunicator>(groups(group), std::move(*host));
         }
@@ -309,7 +309,7 @@ class C10dWorld final : public Backend {
   }
 
   // One for all communicators: a rank may be waiting in another one.
-  FailureNotes roster(const RankGroup& ranks) {
+  FailureNotes notes_of(const RankGroup& ranks) {
     using std::chrono::milliseconds;
     const milliseconds patience =
         std::min(timeout_, std::clamp<milliseconds>(timeout_ / 4, kLeastPatience, kMostPatience));
@@ -328,20 +328,20 @@ class C10dWorld final : public Backend {
   // It may outlive this world.
   std::function<ProcessGroups()> nccl_groups(const RankGroup& ranks) {
     return [ranks, name = next_name(ranks), whole = rendezvous_.store, own = ranks.index_of(rank()),
-            timeout = timeout_, roster = roster(ranks)] {
+            timeout = timeout_, notes = notes_of(ranks)] {
       const CudaFunctions& cuda = cuda_functions();
       const auto made = [&](const std::string& purpose) {
         auto store = c10::make_intrusive<c10d::PrefixStore>(name + purpose, whole);
         return cuda.make_nccl_group(store, own, ranks.size, timeout);
       };
-      return ProcessGroups{made("/gather"), made("/reduce"), roster, cuda.last_nccl_error,
+      return ProcessGroups{made("/gather"), made("/reduce"), notes, cuda.last_nccl_error,
                            "NCCL " + cuda.nccl_version()};
     };
   }
 
   ProcessGroups groups(const RankGroup& ranks) {
     const std::string name = next_name(ranks);
-    return {connect(name + "/gather", ranks), connect(name + "/reduce", ranks), roster(ranks)};
+    return {connect(name + "/gather", ranks), connect(name + "/reduce", ranks), notes_of(ranks)};
   }
 
   RankEnvironment environment_;

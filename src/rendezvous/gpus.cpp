@@ -253,14 +253,12 @@ c10::Device device_of_rank(c10::DeviceType type, int local_rank) {
                                            "' can be used: Sherd computes on CPUs and on GPUs of "
                                            "NVIDIA, c10::kCUDA.");
   }
-  const Gpus& found = gpus();
-  if (!found.problem.empty()) {
-    throw Error(ExitCode::Unavailable, "no GPU can be used: " + found.problem);
-  }
-  const int number = local_rank % static_cast<int>(found.all.size());
-  take_gpu(number, found.all[static_cast<size_t>(number)]);
+  const CudaFunctions& functions = cuda_functions();
+  const std::vector<Gpu>& all = gpus().all;
+  const int number = local_rank % static_cast<int>(all.size());
+  take_gpu(number, all[static_cast<size_t>(number)]);
   // Else whatever goes back to "the device before" makes a context on GPU 0, in each process.
-  cuda_functions().initialize_device(number);
+  functions.initialize_device(number);
   return {type, static_cast<c10::DeviceIndex>(number)};
 }
 

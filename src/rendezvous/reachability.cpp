@@ -66,11 +66,6 @@ class StoreMessages {
   std::chrono::milliseconds patience_;
 };
 
-// The first rank of a host, as the others know it.
-nlohmann::json host_entry(int rank, const std::string& address, std::uint16_t port) {
-  return {{"rank", rank}, {"host_name", host_name()}, {"address", address}, {"port", port}};
-}
-
 // "rank 1 on node1".
 std::string host_text(const nlohmann::json& host) {
   return "rank " + std::to_string(host.at("rank").get<int>()) + " on " +
@@ -114,7 +109,10 @@ class Check {
     try {
       if (environment.local_rank == 0) {
         socket_.emplace(own_address);
-        own_ = host_entry(environment.rank, own_address, socket_->port());
+        own_ = {{"rank", environment.rank},
+                {"host_name", host_name()},
+                {"address", own_address},
+                {"port", socket_->port()}};
       }
       messages.post("at", environment.rank, own_);
     } catch (const Error& error) {
