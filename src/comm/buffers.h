@@ -1,6 +1,5 @@
 #pragma once
-// The memory of a communicator: shards, gradient buffers, receive buffers, and their sizes. Also
-// what the engine needs to reduce numbers by itself.
+// The memory of a communicator: shards, gradient buffers, receive buffers, and their sizes.
 
 #include <functional>
 #include <memory>
@@ -36,11 +35,9 @@ struct DeviceExchange {
   int64_t receive_bytes;  ///< receive buffer
 };
 
-/// Plans the exchange of gradients in `dtype`. A segment that is larger than the largest block,
-/// such as a root with an embedding, is exchanged in parts of the block's size.
-/// ReduceScatter::Native rounds no sum further than `reduce_dtype`. It receives this rank's shard
-/// alone, at once, unless the gradients are first copied to another dtype, which is done in parts
-/// of all shards.
+/// Plans the exchange of gradients in `dtype`. A segment larger than the largest block is exchanged
+/// in parts of the block's size. ReduceScatter::Native rounds no sum further than `reduce_dtype`;
+/// it receives this rank's shard at once, unless the gradients are first copied to another dtype.
 [[nodiscard]] DeviceExchange device_exchange(const SegmentSpec& spec, c10::ScalarType dtype,
                                              const std::vector<SegmentSpec>& segments,
                                              int world_size, ReduceScatter way);
@@ -50,8 +47,7 @@ using LedgerEntry = std::shared_ptr<void>;
 [[nodiscard]] LedgerEntry enter(int64_t bytes, MemoryKind kind,
                                 const std::shared_ptr<MemoryLedger>& ledger);
 
-/// Returns the bytes of each segment's reduce buffer. Blocks share buffers of the largest block's
-/// size; a root segment has its own.
+/// Returns the bytes of each segment's reduce buffer: for blocks, those of the largest one.
 [[nodiscard]] std::vector<int64_t> reduce_buffer_bytes(const std::vector<SegmentSpec>& segments,
                                                        int world_size);
 

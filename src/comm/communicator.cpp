@@ -29,11 +29,10 @@ constexpr std::uint64_t kHistoryFactor = 0xD1342543DE82EF95U;  // odd: it has an
 /// Process groups match messages by their order alone. So each rank keeps a number that hashes all
 /// its collectives so far. It is sent with the gradients of each unit, and with every all-reduce,
 /// one of which comes before each update: a difference is reported before the values are used. Over
-/// NCCL the host would have to wait for the number; there ranks compare it on the host before each
-/// update (Gradients::agree_on_use()).
+/// NCCL ranks compare it on the host before each update (Gradients::agree_on_use()).
 ///
 /// The number is a polynomial in a factor, so that the operations of a captured graph can be added
-/// again without knowing them one by one (Communicator::count_again()).
+/// at once (Communicator::count_again()).
 void add_to_history(Communicator::Counts& counts, Operation operation, int64_t what, int64_t how) {
   const uint64_t words[] = {static_cast<uint64_t>(operation), static_cast<uint64_t>(what),
                             static_cast<uint64_t>(how)};

@@ -20,9 +20,8 @@
 
 namespace sherd::detail {
 
-/// Ranks that each have a device of their own. Gathers and reductions run on side streams of high
-/// priority; the compute stream is the current one of the calling thread. [Note: Streams and
-/// memory]
+/// Ranks that each have a device of their own. [Note: Streams and memory] Gathers and reductions
+/// run on side streams of high priority; the compute stream is the calling thread's current one.
 /// - A gather begins at the events that gather() receives, so that the first units of a step are
 ///   gathered while others are still updated; without events, after all earlier work of the compute
 ///   stream. wait_gather() makes the compute stream wait, never the host. A shard in the slot
@@ -37,8 +36,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   DeviceCommunicator(ProcessGroups groups, c10::Device device,
                      ReduceScatter way = ReduceScatter::RankOrder);
   /// Makes the compute stream wait for the last exchanges. Shuts the groups down (collective) after
-  /// a clean run. Aborts them after cancel(), after a failed exchange, or during unwinding, when
-  /// peers may never arrive.
+  /// a clean run; aborts them after cancel(), after a failed exchange, or during unwinding.
   ~DeviceCommunicator() override;
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
@@ -99,8 +97,8 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] DeviceExchange plan(const SegmentSpec& spec, c10::ScalarType dtype) const {
     return device_exchange(spec, dtype, segments(), world_size(), way_);
   }
-  /// Exchanges a part on the current stream. Returns every rank's part, by rank, or their sum
-  /// alone. `born`: dtype of the gradients in this rank's buffer.
+  /// Exchanges a part on the current stream. Returns every rank's part, or their sum alone.
+  /// `born`: dtype of the gradients in this rank's buffer.
   [[nodiscard]] std::vector<const void*> all_parts(const Summed& mine, Part part) const;
   [[nodiscard]] std::vector<const void*> sum_of_parts(const Summed& mine, c10::ScalarType born,
                                                       Part part) const;

@@ -18,8 +18,7 @@
 
 namespace sherd::detail {
 
-/// Returns NCCL's own last words in what a process group threw, on one line; empty if there are
-/// none.
+/// Returns NCCL's own last words in what a process group threw, on one line; empty if none.
 [[nodiscard]] std::string nccl_reason(const std::string& thrown);
 /// Returns a sentence: the network interfaces that NCCL was told to use.
 [[nodiscard]] std::string nccl_interfaces();

@@ -17,12 +17,10 @@ namespace sherd::detail {
 /// A host holds a gathered segment once. Its ranks' own shards lie there all the time, and each
 /// rank receives the shards of its counterparts, the ranks at its place on other hosts. The pages
 /// of received shards go back to the system when all ranks of the host have released them.
-/// Gradients are exchanged as over process groups: sums within each host first would have other
-/// bits.
+/// Gradients are exchanged as over process groups: sums within hosts first would have other bits.
 class HostsCommunicator final : public C10dCommunicator {
  public:
-  /// `host`: shared by the ranks of this host. Hosts have the same number of ranks, which are
-  /// consecutive in the group.
+  /// Hosts have the same number of ranks, which are consecutive in the group.
   HostsCommunicator(ProcessGroups groups, HostMemory host)
       : C10dCommunicator(std::move(groups)), host_(std::move(host)) {}
   /// Waits until its shards are sent: the others would lose them if this rank ended at once.

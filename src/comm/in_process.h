@@ -67,8 +67,7 @@ class InProcessHub {
   std::shared_ptr<ProgressBoard> board_;
 };
 
-/// One rank's end of a hub. A gather copies the shards of all ranks; a reduction reads the other
-/// ranks' buffers.
+/// One rank's end of a hub. Gathers copy all ranks' shards; reductions read the others' buffers.
 class InProcessCommunicator final : public BufferedCommunicator {
  public:
   InProcessCommunicator(std::shared_ptr<InProcessHub> hub, int rank)

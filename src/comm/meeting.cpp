@@ -149,8 +149,7 @@ std::vector<FileDescriptor> receive_files(const FileDescriptor& connection) {
   return files;
 }
 
-// The first fault among the ranks of a group; empty if there is none. `faults`: by rank of the
-// world.
+// The first fault among the ranks of a group; empty if there is none. `faults`: of the whole world.
 std::string fault_among(const std::vector<std::string>& faults, const RankGroup& group) {
   for (int member = 0; member < group.size; ++member) {
     const int rank = group.rank_at(member);
@@ -165,8 +164,7 @@ std::string fault_among(const std::vector<std::string>& faults, const RankGroup&
 
 // The files of a group: a region of a known size for numbers, and the file for a model's memory.
 struct SharedMemoryMeeting::Regions {
-  // The first rank's, which waits for processes of this host under a name that cannot be guessed
-  // and is in no folder (an abstract Unix socket).
+  // The first rank's, on which it waits for processes of this host (an abstract Unix socket).
   FileDescriptor socket;
   std::string name;
   SharedRegion numbers;
@@ -224,8 +222,7 @@ std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) co
   return places;
 }
 
-// The ranks of the group that share a block with this rank; this rank alone if the hosts' numbers
-// differ.
+// This host's ranks of the group; this rank alone if the hosts' numbers differ.
 RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
   const auto share_host = [&, places = places_of(group)](int member, int other) {
     return places[static_cast<size_t>(member)].shares_host_with(places[static_cast<size_t>(other)]);

@@ -20,9 +20,8 @@
 
 namespace sherd::detail {
 
-/// Zeroed bytes in a memory file (memfd) that others map too. The file has no name and ends with
-/// the last process that maps it. Pages are allocated when touched; an unused range costs addresses
-/// only.
+/// Zeroed bytes in a memory file (memfd) that others map too. It has no name and ends with the last
+/// process that maps it. Pages are allocated when touched.
 class SharedRegion {
  public:
   SharedRegion() = default;
@@ -33,8 +32,7 @@ class SharedRegion {
 
   /// Sets the size of a file that was made here, for good. Throws Error(Unavailable).
   void set_size(int64_t bytes);
-  /// Maps the file, which must have this size, at an address aligned to huge pages, and closes it
-  /// here. Throws Error(Unavailable).
+  /// Maps the file, which must have this size, aligned to huge pages. Throws Error(Unavailable).
   void map(int64_t bytes);
   /// Allocates the pages of a range now, huge ones if the range is large and the kernel has them.
   /// Throws Error(OutOfMemory) if memory runs out; later a signal would end the process.

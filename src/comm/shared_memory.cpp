@@ -69,8 +69,7 @@ void HostMemory::plan(int world_size) {
         reduce_ranges_.push_back({place(reduce_end, bytes), bytes});
       }
     };
-    // As many as could be in use at once: one per block and those in flight. Unused ones get no
-    // pages.
+    // As many as could be in use at once: one per block and those in flight.
     const auto blocks =
         std::count_if(segments_->begin(), segments_->end(),
                       [](const SegmentSpec& spec) { return spec.trainable && !spec.is_root; });

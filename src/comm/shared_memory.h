@@ -41,8 +41,7 @@ class HostMemory {
       : group_(std::move(group)), data_(std::move(data)) {}
 
   /// Allocates the memory of `segments`, which must outlive this, without reduce buffers.
-  /// Collective over `ranks`, the whole group. Throws Error(Unavailable) on all of them if it fails
-  /// on one.
+  /// Collective over `ranks`, the whole group. Throws Error(Unavailable) on all of them alike.
   [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate(
       const std::vector<SegmentSpec>& segments, const RankGroup& ranks, int rank,
       const std::shared_ptr<MemoryLedger>& ledger, const GatherNumbers& gather_numbers);

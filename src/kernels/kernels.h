@@ -65,8 +65,7 @@ struct AdamWShards {
   float* master = nullptr;
   uint16_t* travelling = nullptr;
   int16_t* low = nullptr;
-  /// Of one dtype. In bf16 they are rounded at random: rounding to nearest would swallow nearly all
-  /// that beta2 = 0.999 adds.
+  /// In bf16 rounded at random: to nearest would swallow nearly all that beta2 = 0.999 adds.
   Values exp_avg = {};
   Values exp_avg_sq = {};
   ConstValues gradient = {};
@@ -75,8 +74,8 @@ struct AdamWShards {
 };
 
 /// Updates masters and moments, and writes what travels, in one pass. Whole masters whose rounding
-/// travels are settled, so halves have the same bits. Random roundings do not depend on the number
-/// of ranks. Paper: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
+/// travels are settled, so halves have the same bits.
+/// Paper: arXiv:1711.05101, algorithm 2, in the order of operations of torch.optim.AdamW.
 void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step);
 
 /// Copies to memory that nobody reads soon, past the caches if the processor has such stores. Other

@@ -1,6 +1,5 @@
 #pragma once
-// Random numbers that depend on seed, name and index alone, so that every cut of a tensor draws the
-// same ones.
+// Random numbers that depend on seed, name and index alone, however a tensor is cut.
 
 #include <array>
 #include <cstdint>

@@ -42,8 +42,7 @@ void scale_in_place(const at::Tensor& values, const at::Tensor& factor);
 /// Rounds fp32 values into another dtype.
 void round_into(const at::Tensor& values, const at::Tensor& out);
 
-/// fp32 values into halves, see [Note: Masters in two halves]: `travelling` bf16 and `low` int16,
-/// all [n].
+/// fp32 values into halves, bf16 and int16, all [n]: see [Note: Masters in two halves].
 void split(const at::Tensor& values, const at::Tensor& travelling, const at::Tensor& low);
 /// A new fp32 tensor [n] of them.
 [[nodiscard]] at::Tensor join(const at::Tensor& travelling, const at::Tensor& low);
@@ -54,9 +53,9 @@ void split(const at::Tensor& values, const at::Tensor& travelling, const at::Ten
 /// Rounds fp32 values [n] into bf16 at random, as kernels::adamw() does.
 void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::Tensor& noise);
 
-/// Fills fp32 [n] with the random elements [first, first + n) of a tensor. `first` and n are
-/// multiples of RandomWords::kPerBlock. A device's bits equal a CPU's but for at most one element
-/// in 10⁶, by one unit in the last place.
+/// Fills fp32 [n] with the random elements [first, first + n) of a tensor, both multiples of
+/// RandomWords::kPerBlock. A device's bits equal a CPU's, but for one unit in the last place of at
+/// most one element in 10⁶.
 void fill_random(const at::Tensor& out, int64_t first, const kernels::RandomWords& words,
                  const kernels::Distribution& distribution);
 
@@ -69,8 +68,7 @@ struct AdamWTensors {
   at::Tensor travelling;      ///< undefined where the master travels
   int64_t first_element = 0;  ///< number of the first one in its parameter
   at::Tensor low = {};        ///< int16, of masters that are split; else undefined
-  /// fp32 [] on the same device, used instead of AdamWStep::grad_scale if defined. NaN: nothing is
-  /// written.
+  /// fp32 [] on the device, used instead of AdamWStep::grad_scale. NaN: nothing is written.
   at::Tensor grad_scale = {};
 };
 void adamw(const AdamWTensors& tensors, const kernels::AdamWStep& step);

@@ -1,5 +1,4 @@
-// What a Backend does by default; a world of one rank, a part of a world, and ranks that are
-// threads.
+// What a Backend does by default; a world of one rank, a part of a world, ranks that are threads.
 
 #include "rendezvous/backends.h"
 
@@ -181,8 +180,7 @@ class ThreadBoard final : public ProgressBoard {
   std::vector<WorkReport> reports_;
 };
 
-// What the ranks share: the hub of each communicator in the order in which they are made, and a
-// place for texts.
+// What the ranks share.
 struct Shared {
   Shared(int world_size, std::chrono::milliseconds wait)
       : size(world_size),
@@ -190,8 +188,7 @@ struct Shared {
         board(std::make_shared<ThreadBoard>(size)),
         texts(static_cast<size_t>(size)) {}
 
-  // Ranks make their communicators in the same order; groups of one number differ in their first
-  // rank.
+  // Ranks make their communicators in the same order.
   std::shared_ptr<InProcessHub> hub(size_t number, const RankGroup& group) {
     const std::lock_guard lock(mutex);
     auto& found = hubs[{number, group.first}];

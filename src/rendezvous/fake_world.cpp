@@ -66,8 +66,7 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return at::empty(sizes, self.options());
 }
 
-// LibTorch has no kernel for these operators on the meta device. Fake ranks need their shapes. Once
-// per process.
+// LibTorch has no kernel for these operators on the meta device. Once per process.
 void register_meta_kernels() {
   static const auto registered = [] {
     torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__,

@@ -53,8 +53,8 @@ struct SharedGpu {
   std::string gpu;
 };
 
-/// Returns the first two ranks of a group that compute on the same GPU, which NCCL refuses. `gpus`:
-/// the UUID of the GPU of each rank of the world.
+/// Returns the first two ranks of a group that share a GPU, which NCCL refuses. `gpus`: UUIDs, by
+/// rank of the world.
 [[nodiscard]] std::optional<SharedGpu> shared_gpu(const std::vector<std::string>& gpus,
                                                   const RankGroup& group);
 

@@ -165,8 +165,7 @@ std::uint16_t port_of(int socket) {
 }
 
 void set_admitting(int listening_socket, bool admits) {
-  // Drops every packet: connection attempts get no answer. Accepted connections have filters of
-  // their own.
+  // Drops every packet: connection attempts get no answer.
   sock_filter drop_all = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &drop_all};
   if (admits) {

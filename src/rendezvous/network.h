@@ -46,8 +46,7 @@ using Lookup = std::shared_future<Resolved>;
 /// Returns the port that a socket is bound to.
 [[nodiscard]] std::uint16_t port_of(int socket);
 
-/// Sets whether a listening socket, which stays open, accepts connections. No effect if the system
-/// refuses it.
+/// Sets whether a listening socket accepts connections. No effect if the system refuses it.
 void set_admitting(int listening_socket, bool admits);
 
 /// Returns this process's listening TCP sockets.

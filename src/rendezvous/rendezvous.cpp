@@ -69,10 +69,9 @@ std::string version_text(const Version& version) {
          std::to_string(version.patch);
 }
 
-/// Names one start of the ranks in a store that outlives them: torchrun's agent serves the same
-/// store each time it starts the ranks again, and agents of several hosts may count starts
-/// differently. Rank 0 draws a name and answers each rank that asks, with the rank's own random
-/// word, so that nobody takes an old answer for its own.
+/// Names one start of the ranks in a store that outlives them, as torchrun's agent's does; agents
+/// of several hosts may count starts differently. Rank 0 draws a name and answers each rank that
+/// asks, with the rank's own random word, so that nobody takes an old answer for its own.
 class Generation {
  public:
   Generation(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)

@@ -13,8 +13,7 @@ namespace sherd::detail {
 
 struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;
-  /// Numeric: the one of the store's addresses that answered this rank; on rank 0, where it
-  /// listens.
+  /// Numeric: the store's address that answered this rank; on rank 0, where it listens.
   std::string address;
 };
 
@@ -30,10 +29,9 @@ struct Rendezvous {
 
 /// Checks that the hosts of a world reach each other. The first rank of each host listens on
 /// `own_address`, where this host's ranks will, and tries to connect to the others' addresses.
-/// Collective over all ranks that have met in `store`. Takes some four seconds if hosts do not
-/// reach each other, and up to `timeout` or a minute for each of two answers of a rank that is
-/// silent. Throws Error(Unavailable), on all ranks alike, naming who cannot reach which address;
-/// Error(PeerLost) if a rank says nothing.
+/// Collective over all ranks that have met in `store`. Throws on all ranks alike:
+/// Error(Unavailable), naming who cannot reach which address, after some four seconds;
+/// Error(PeerLost) if a rank says nothing for `timeout` or a minute.
 void check_reachable(c10d::Store& store, const launch::RankEnvironment& environment,
                      const std::string& own_address, std::chrono::milliseconds timeout);
 
