@@ -107,7 +107,7 @@ class C10dCommunicator : public BufferedCommunicator {
   }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override;
   [[nodiscard]] int rank_of_world(int member) const override {
-    return groups_.notes.group().rank_at(member);
+    return groups_.notes.group.rank_at(member);
   }
 
  private:

@@ -87,7 +87,7 @@ class DeviceCommunicator final : public BufferedCommunicator {
   [[nodiscard]] at::Tensor gather_on_device(const at::Tensor& mine) override;
   void interrupt(const std::string& why) override;
   [[nodiscard]] int rank_of_world(int member) const override {
-    return groups_.notes.group().rank_at(member);
+    return groups_.notes.group.rank_at(member);
   }
   /// A range of each rank's shard.
   struct Part {

@@ -54,6 +54,31 @@ Failure failure_of(const std::string& why) {
   return timed_out && !says("Connection timed out") ? Failure::TimedOut : Failure::Lost;
 }
 
+std::vector<int> without_note(const FailureNotes& of) {
+  std::vector<int> missing;
+  for (int i = 0; i < of.group.size; ++i) {
+    if (!of.store->check({key_of(of.group.rank_at(i))})) {
+      missing.push_back(of.group.rank_at(i));
+    }
+  }
+  return missing;
+}
+
+// If a connection broke and all others have written a note, the rank without one is gone.
+void wait_for_notes(const FailureNotes& of, Failure failure) {
+  const auto begin = Clock::now();
+  const auto enough = std::min<std::chrono::milliseconds>(of.for_others, kToWriteANote);
+  for (;;) {
+    const size_t missing = without_note(of).size();
+    const auto waited = Clock::now() - begin;
+    const bool is_known = failure == Failure::Lost && missing == 1 && waited >= enough;
+    if (missing == 0 || is_known || waited >= of.for_others) {
+      return;
+    }
+    std::this_thread::sleep_for(kBetweenReads);
+  }
+}
+
 }  // namespace
 
 std::string nccl_reason(const std::string& thrown) {
@@ -102,33 +127,8 @@ WithoutSigpipe::~WithoutSigpipe() {
 
 void FailureNotes::note(const std::string& what) const {
   try {
-    store_->set(key_of(rank_), note_of(what, Failure::Lost));
+    store->set(key_of(rank), note_of(what, Failure::Lost));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the rank that holds it is gone
-  }
-}
-
-std::vector<int> FailureNotes::without_note() const {
-  std::vector<int> missing;
-  for (int i = 0; i < group_.size; ++i) {
-    if (!store_->check({key_of(group_.rank_at(i))})) {
-      missing.push_back(group_.rank_at(i));
-    }
-  }
-  return missing;
-}
-
-// If a connection broke and all others have written a note, the rank without one is gone.
-void FailureNotes::wait_for_notes(Failure failure) const {
-  const auto begin = Clock::now();
-  const auto enough = std::min<std::chrono::milliseconds>(patience_, kToWriteANote);
-  for (;;) {
-    const size_t missing = without_note().size();
-    const auto waited = Clock::now() - begin;
-    const bool is_known = failure == Failure::Lost && missing == 1 && waited >= enough;
-    if (missing == 0 || is_known || waited >= patience_) {
-      return;
-    }
-    std::this_thread::sleep_for(kBetweenReads);
   }
 }
 
@@ -140,25 +140,25 @@ std::string FailureNotes::Report::text() const {
 FailureNotes::Report FailureNotes::report(const std::string& what, Failure failure,
                                           const std::string& cause) const {
   const Report without_store{.store = kStoreIsLost, .failure = failure};
-  if (boards_.progress != nullptr && boards_.progress->is_lost()) {
+  if (progress != nullptr && progress->is_lost()) {
     return without_store;
   }
-  boards_.limit_store(patience_);
+  limit_store(for_others);
   Report report{.failure = failure};
   try {
-    store_->set(key_of(rank_), note_of(what, failure, cause));
-    wait_for_notes(failure);
-    const std::vector<int> missing = without_note();
-    for (int i = 0; i < group_.size; ++i) {
-      const int other = group_.rank_at(i);
+    store->set(key_of(rank), note_of(what, failure, cause));
+    wait_for_notes(*this, failure);
+    const std::vector<int> missing = without_note(*this);
+    for (int i = 0; i < group.size; ++i) {
+      const int other = group.rank_at(i);
       if (std::find(missing.begin(), missing.end(), other) != missing.end()) {
         report.missing += (report.missing.empty() ? "" : ", ") + std::to_string(other);
         continue;
       }
-      const std::vector<uint8_t> note = store_->get(key_of(other));
+      const std::vector<uint8_t> note = store->get(key_of(other));
       const auto line = std::find(note.begin(), note.end(), '\n');
       const std::string place(note.begin() + 1, line);
-      if (line != note.end() && other != rank_) {
+      if (line != note.end() && other != rank) {
         report.causes += " Rank " + std::to_string(other) +
                          " reported: " + std::string(line + 1, note.end()) + ".";
       }
@@ -169,8 +169,8 @@ FailureNotes::Report FailureNotes::report(const std::string& what, Failure failu
         report.elsewhere += " Rank " + std::to_string(other) + " waited in " + place + ".";
       }
     }
-    if (boards_.progress != nullptr) {
-      report.last_work = last_work_of(boards_.progress->reports(), missing);
+    if (progress != nullptr) {
+      report.last_work = last_work_of(progress->reports(), missing);
     }
   } catch (const std::exception&) {
     return without_store;
@@ -208,8 +208,8 @@ Error failed_exchange(const FailureNotes& notes, const std::string& what) {
   const bool hangs = report.failure == Failure::TimedOut;
   const ExitCode code = hangs ? ExitCode::Hang : ExitCode::PeerLost;
   if (!nccl.empty()) {
-    return {code, what + " failed on rank " + std::to_string(notes.rank()) +
-                      ". NCCL says: " + nccl + "." + report.text() +
+    return {code, what + " failed on rank " + std::to_string(notes.rank) + ". NCCL says: " + nccl +
+                      "." + report.text() +
                       " Another rank has ended or hangs, and its own message says why, or the "
                       "network between them fails. " +
                       nccl_interfaces() + " " + kNcclTellsMore};

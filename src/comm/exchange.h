@@ -45,27 +45,18 @@ enum class Failure {
   TimedOut,  ///< all ranks are connected, and one is silent
 };
 
-/// What the ranks of a world can see of each other.
-struct RankBoards {
-  std::shared_ptr<CurrentWait> waits;                 ///< what this rank waits for
+/// A failed exchange does not say which rank is missing. So each rank whose exchange fails writes a
+/// note to the store that says where it was, and reads the notes of its group.
+struct FailureNotes {
+  c10::intrusive_ptr<c10d::Store> store;
+  RankGroup group;
+  int rank = 0;                             ///< of the world
+  std::chrono::milliseconds for_others{0};  ///< waited for their notes: they may have begun later
+  std::shared_ptr<CurrentWait> waits;       ///< what this rank waits for
   std::shared_ptr<ProgressBoard> progress = nullptr;  ///< of all ranks; null if there is none
   std::chrono::milliseconds timeout{0};               ///< of a wait without progress
   /// Limits the time of each exchange with the store from now on.
   std::function<void(std::chrono::milliseconds)> limit_store = [](std::chrono::milliseconds) {};
-};
-
-/// A failed exchange does not say which rank is missing. So each rank whose exchange fails writes a
-/// note to the store that says where it was, and reads the notes of its group.
-class FailureNotes {
- public:
-  /// `patience`: how long to wait for the notes of others, which may have begun to wait later.
-  FailureNotes(c10::intrusive_ptr<c10d::Store> store, RankGroup group, int rank,
-               std::chrono::milliseconds patience, RankBoards boards)
-      : store_(std::move(store)),
-        group_(group),
-        rank_(rank),
-        patience_(patience),
-        boards_(std::move(boards)) {}
 
   /// The notes of a group, as sentences.
   struct Report {
@@ -82,21 +73,8 @@ class FailureNotes {
                               const std::string& cause = "") const;
   /// Notes that this rank lost another at `what`, for the others to read. Does not wait.
   void note(const std::string& what) const;
-  [[nodiscard]] int rank() const { return rank_; }
-  [[nodiscard]] const RankGroup& group() const { return group_; }
-  [[nodiscard]] CurrentWait& board() const { return *boards_.waits; }
   /// Returns a wait that begins now.
-  [[nodiscard]] Patience patience() const { return {boards_.progress.get(), boards_.timeout}; }
-
- private:
-  void wait_for_notes(Failure failure) const;
-  [[nodiscard]] std::vector<int> without_note() const;
-
-  c10::intrusive_ptr<c10d::Store> store_;
-  RankGroup group_;
-  int rank_;
-  std::chrono::milliseconds patience_;
-  RankBoards boards_;
+  [[nodiscard]] Patience patience() const { return {progress.get(), timeout}; }
 };
 
 /// Blocks on rank 0, in whose process the store ends, until all ranks have called it, for at most
@@ -111,7 +89,7 @@ void wait_until_all_know(c10d::Store& store, const std::string& counter, int ran
 template <class Fn>
 auto exchange(const FailureNotes& notes, const std::string& what, Fn&& fn) {
   const WithoutSigpipe errors_not_signals;
-  const CurrentWait::Entry waiting(notes.board(), what);
+  const CurrentWait::Entry waiting(*notes.waits, what);
   try {
     return fn();
   } catch (const std::exception&) {

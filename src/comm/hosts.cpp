@@ -26,7 +26,7 @@ HostsCommunicator::~HostsCommunicator() {
 std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
   segment_gathers_.resize(segments().size());
   // Among the ranks of all hosts: a host alone would leave the others waiting.
-  auto memory = host_.allocate(segments(), groups().notes.group(), rank(), ledger(),
+  auto memory = host_.allocate(segments(), groups().notes.group, rank(), ledger(),
                                [this](auto mine, auto all) { gather_numbers(mine, all); });
   memory->reduce = BufferPool(allocate_on(device(), MemoryKind::ReduceBuffer, ledger()));
   return memory;

@@ -1,13 +1,16 @@
 #pragma once
 // Ranks that exchange nothing: a world of one, and a fake rank of many.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "comm/buffers.h"
+#include "kernels/shard_math.h"
 #include "sherd/communicator.h"
 #include "sherd/world.h"
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 
@@ -31,12 +34,26 @@ class LocalCommunicator : public BufferedCommunicator {
 
  private:
   void finish_gather(Segment /*segment*/) override {}
-  void start_exchange(Exchange& exchange) override;
+  void start_exchange(Exchange& exchange) override {
+    const int64_t numel = spec(exchange.segment).shard_numel;
+    const Reduction& target = exchange.target;
+    if (exchange.gradients != target.shard) {
+      add_piece(exchange, {exchange.gradients}, 0, numel);
+    } else if (target.scale != 1.0F) {
+      shard_math::scale_in_place(flat_tensor(target.shard, numel, target.dtype, device()),
+                                 target.scale);
+    }
+    exchange.has_ended = true;
+  }
   void finish_exchange(Exchange& /*exchange*/) override {}
   [[nodiscard]] bool takes_pieces() const override { return true; }
   [[nodiscard]] bool takes_pieces_in_slots() const override { return true; }
   /// As if all ranks had the same numbers.
-  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override {
+    for (size_t begin = 0; begin < all.size(); begin += mine.size()) {
+      std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(begin));
+    }
+  }
 };
 
 /// One fake rank of many, for segments on the meta device. Allocates what another communicator
@@ -61,12 +78,26 @@ class FakeCommunicator final : public LocalCommunicator {
   [[nodiscard]] int gathered_pieces() const override {
     return like_ == Like::Hosts ? hosts_ - 1 : LocalCommunicator::gathered_pieces();
   }
-  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override {
+    if (like_ == Like::Hosts) {
+      const int64_t bytes = segment_bytes(spec(segment), hosts_ - 1);
+      received_.erase(segment);
+      received_.emplace(segment, enter(bytes, MemoryKind::Gathered, ledger()));
+    }
+    return LocalCommunicator::start_gather(segment, slot, after);
+  }
   void finish_reading(Segment segment) override { received_.erase(segment); }
   // LocalCommunicator's sums are complete at once.
   void start_exchange(Exchange& exchange) override { exchange.has_ended = like_ == Like::Alone; }
   [[nodiscard]] int64_t receive_bytes(const SegmentSpec& spec,
-                                      c10::ScalarType dtype) const override;
+                                      c10::ScalarType dtype) const override {
+    if (like_ == Like::Nccl) {
+      return device_exchange(spec, dtype, segments(), world_size(), way_).receive_bytes;
+    }
+    return like_ == Like::Hosts || like_ == Like::ProcessGroups
+               ? others_parts_bytes(spec, dtype, block_piece_bytes(), world_size())
+               : 0;
+  }
   [[nodiscard]] c10::ScalarType sent_dtype(const SegmentSpec& spec,
                                            c10::ScalarType dtype) const override {
     return like_ == Like::Nccl ? device_exchange(spec, dtype, segments(), world_size(), way_).sent

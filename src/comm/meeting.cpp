@@ -368,9 +368,9 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   }
   const int host_ranks = ranks_at_host_of(places_[static_cast<size_t>(rank_)]);
   return HostMemory{
-      std::make_unique<SharedGroup>(std::move(regions.numbers),
-                                    SharedGroupOptions{here, here.index_of(rank_), places_of(here),
-                                                       host_ranks, timeout_, notes}),
+      std::make_unique<SharedGroup>(
+          std::move(regions.numbers),
+          SharedGroupOptions{here, here.index_of(rank_), places_of(here), host_ranks, notes}),
       std::move(regions.data)};
 }
 

@@ -236,11 +236,11 @@ void SharedGroup::wait_for_all(CounterOf counter_of, uint32_t value, const Await
     }
     if (!patience) {
       patience.emplace(options_.notes.patience());
-      waiting.emplace(options_.notes.board(), awaited.text());
+      waiting.emplace(*options_.notes.waits, awaited.text());
     }
     while (!counter.has_reached(value)) {
-      counter.sleep_until_raised(value,
-                                 std::min<std::chrono::nanoseconds>(kSleep, options_.timeout));
+      counter.sleep_until_raised(
+          value, std::min<std::chrono::nanoseconds>(kSleep, options_.notes.timeout));
       if (!counter.has_reached(value)) {
         const bool is_over = patience->is_over();
         check_members(counter_of, value, awaited, is_over ? &*patience : nullptr);

@@ -91,7 +91,6 @@ struct SharedGroupOptions {
   int rank = 0;                   ///< this rank's place in the group
   std::vector<RankPlace> places;  ///< by place in the group
   int host_ranks = 1;             ///< ranks of the world on this host: more than cores do not spin
-  std::chrono::milliseconds timeout{0};
   FailureNotes notes;
 };
 

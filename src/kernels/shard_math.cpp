@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -139,7 +140,7 @@ double sum_over_parts(int64_t numel, const Fn& fn) {
 
 // From an element on.
 template <class T>
-std::vector<const T*> typed(std::span<const at::Tensor> sources, int64_t begin) {
+std::vector<const T*> typed(at::TensorList sources, int64_t begin) {
   std::vector<const T*> all;
   all.reserve(sources.size());
   for (const at::Tensor& source : sources) {
@@ -149,8 +150,7 @@ std::vector<const T*> typed(std::span<const at::Tensor> sources, int64_t begin) 
 }
 
 template <class T>
-double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
-                  std::span<const at::Tensor> sources) {
+double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale, at::TensorList sources) {
   return sum_over_parts(out.numel(), [&](int64_t begin, int64_t numel) {
     return kernels::sum_in_rank_order(values_of(out, begin), accumulate, scale,
                                       typed<T>(sources, begin), numel);
@@ -159,7 +159,7 @@ double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale,
 
 template <class T>
 bool sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
-            std::span<const at::Tensor> sources) {
+            at::TensorList sources) {
   const std::vector<const T*> all = typed<T>(sources, 0);
   device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(all),
                             out.numel(), {}, device.stream());
@@ -167,7 +167,7 @@ bool sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, floa
 }
 
 // True for the shards of a receive buffer.
-bool lie_evenly(std::span<const at::Tensor> sources) {
+bool lie_evenly(at::TensorList sources) {
   const auto at = [&](size_t i) { return reinterpret_cast<intptr_t>(sources[i].const_data_ptr()); };
   for (size_t i = 2; i < sources.size(); ++i) {
     if (at(i) - at(i - 1) != at(1) - at(0)) {
@@ -178,8 +178,7 @@ bool lie_evenly(std::span<const at::Tensor> sources) {
 }
 
 // False if the device has no kernel for these.
-bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
-                   std::span<const at::Tensor> sources) {
+bool sum_on_device(const at::Tensor& out, bool accumulate, float scale, at::TensorList sources) {
   const OnDevice device(out);
   if (!device ||
       (static_cast<int64_t>(sources.size()) > device->max_sources && !lie_evenly(sources))) {
@@ -197,8 +196,7 @@ bool sum_on_device(const at::Tensor& out, bool accumulate, float scale,
   }
 }
 
-void sum_with_aten(const at::Tensor& out, bool accumulate, float scale,
-                   std::span<const at::Tensor> sources) {
+void sum_with_aten(const at::Tensor& out, bool accumulate, float scale, at::TensorList sources) {
   at::Tensor sum = out.to(at::kFloat);  // `out` itself where it is fp32
   for (const at::Tensor& source : sources) {
     if (accumulate) {
@@ -217,7 +215,7 @@ void sum_with_aten(const at::Tensor& out, bool accumulate, float scale,
 }  // namespace
 
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                         std::span<const at::Tensor> sources) {
+                         at::TensorList sources) {
   const at::Tensor& first = sources.front();
   if (has_own_loops(first)) {
     return first.scalar_type() == at::kFloat
@@ -228,11 +226,6 @@ double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
     sum_with_aten(out, accumulate, scale, sources);
   }
   return std::numeric_limits<double>::quiet_NaN();
-}
-
-double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                         std::initializer_list<at::Tensor> sources) {
-  return sum_in_rank_order(out, accumulate, scale, std::span(sources.begin(), sources.size()));
 }
 
 void scale_in_place(const at::Tensor& values, float factor) {

@@ -2,8 +2,6 @@
 // Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, registered kernels on
 // other devices, ATen for everything else.
 
-#include <span>
-
 #include <ATen/core/Tensor.h>
 
 #include "kernels/kernels.h"
@@ -22,9 +20,7 @@ namespace shard_math {
 /// out (+)= scale × sources[0], += scale × sources[1], … in fp32. `out` fp32 or bf16 [n], rounded
 /// once; sources [n] of one dtype. Returns sum_of_squares(out) for Sherd's own loops, else NaN.
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                         std::span<const at::Tensor> sources);
-double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
-                         std::initializer_list<at::Tensor> sources);
+                         at::TensorList sources);
 
 void scale_in_place(const at::Tensor& values, float factor);
 /// By fp32 [] on the same device, without waiting.

@@ -313,12 +313,16 @@ class C10dWorld final : public Backend {
     using std::chrono::milliseconds;
     const milliseconds patience =
         std::min(timeout_, std::clamp<milliseconds>(timeout_ / 4, kLeastPatience, kMostPatience));
-    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", rendezvous_.store), ranks,
-            rank(), patience,
-            RankBoards{board_, progress_, timeout_,
-                       [port = *environment_.master_port](milliseconds limit) {
-                         limit_connections_to(port, limit);
-                       }}};
+    return {c10::make_intrusive<c10d::PrefixStore>("sherd/roster", rendezvous_.store),
+            ranks,
+            rank(),
+            patience,
+            board_,
+            progress_,
+            timeout_,
+            [port = *environment_.master_port](milliseconds limit) {
+              limit_connections_to(port, limit);
+            }};
   }
 
   std::string next_name(const RankGroup& ranks) {

@@ -30,42 +30,33 @@ bool is_connected_to_itself(int socket) {
 }
 
 /// A connection to one address, which may be under way.
-class Attempt {
- public:
+struct Attempt {
   explicit Attempt(const addrinfo& to)
-      : address_(numeric_address(to.ai_addr, to.ai_addrlen)),
-        socket_(socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    if (socket_.get() >= 0 && connect(socket_.get(), to.ai_addr, to.ai_addrlen) == 0) {
+      : address(numeric_address(to.ai_addr, to.ai_addrlen)),
+        socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (socket.get() >= 0 && connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0) {
       end(0);
     } else if (errno != EINPROGRESS) {
       end(errno);
     }
   }
-
-  [[nodiscard]] bool is_under_way() const { return under_way_; }
-  [[nodiscard]] bool has_answered() const { return !under_way_ && fault_.empty(); }
-  [[nodiscard]] pollfd event() const { return {socket_.get(), POLLOUT, 0}; }
-  [[nodiscard]] const std::string& address() const { return address_; }
-  [[nodiscard]] std::string fault() const { return under_way_ ? "no answer" : fault_; }
-
   void look() {
     int error = 0;
     socklen_t size = sizeof error;
-    getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     end(error);
   }
-
- private:
   void end(int error) {
-    under_way_ = false;
-    error = error == 0 && is_connected_to_itself(socket_.get()) ? ECONNREFUSED : error;
-    fault_ = error == 0 ? "" : std::strerror(error);
+    under_way = false;
+    error = error == 0 && is_connected_to_itself(socket.get()) ? ECONNREFUSED : error;
+    fault = error == 0 ? "" : std::strerror(error);
   }
+  [[nodiscard]] bool has_answered() const { return fault.empty(); }
 
-  std::string address_;
-  files::FileDescriptor socket_;
-  bool under_way_ = true;
-  std::string fault_;
+  std::string address;
+  files::FileDescriptor socket;
+  bool under_way = true;
+  std::string fault = "no answer";
 };
 
 bool is_ready(const Lookup& lookup) {
@@ -73,59 +64,54 @@ bool is_ready(const Lookup& lookup) {
 }
 
 /// Connections to all addresses of one endpoint.
-class Call {
- public:
-  explicit Call(Lookup lookup) : lookup_(std::move(lookup)) {}
-
+struct Call {
   /// Begins once the name is known; does nothing afterwards.
   void begin_when_known() {
-    if (!known_ && is_ready(lookup_)) {
-      known_ = true;
-      const addrinfo* one = lookup_.get().addresses.get();
+    if (!known && is_ready(lookup)) {
+      known = true;
+      const addrinfo* one = lookup.get().addresses.get();
       for (; one != nullptr; one = one->ai_next) {
-        attempts_.emplace_back(*one);
+        attempts.emplace_back(*one);
       }
     }
   }
-  [[nodiscard]] bool is_known() const { return known_; }
   /// The attempts to wait for: none once one has answered.
   [[nodiscard]] std::vector<Attempt*> under_way() {
     std::vector<Attempt*> waiting;
-    for (Attempt& attempt : attempts_) {
+    for (Attempt& attempt : attempts) {
       if (attempt.has_answered()) {
         return {};
       }
-      if (attempt.is_under_way()) {
+      if (attempt.under_way) {
         waiting.push_back(&attempt);
       }
     }
     return waiting;
   }
   [[nodiscard]] Dialled result() const {
-    if (!known_) {
+    if (!known) {
       return {"", "the name is still being looked up"};
     }
-    if (const std::string& fault = lookup_.get().fault; !fault.empty()) {
+    if (const std::string& fault = lookup.get().fault; !fault.empty()) {
       return {"", "the name does not resolve: " + fault};
     }
-    const std::string first = attempts_.front().fault();
+    const std::string& first = attempts.front().fault;
     bool alike = true;
     Dialled all;
-    for (const Attempt& one : attempts_) {
+    for (const Attempt& one : attempts) {
       if (one.has_answered()) {
-        return {one.address(), ""};
+        return {one.address, ""};
       }
-      alike = alike && one.fault() == first;
-      all.address += (all.address.empty() ? "" : ", ") + one.address();
-      all.fault += (all.fault.empty() ? "" : "; ") + one.address() + ": " + one.fault();
+      alike = alike && one.fault == first;
+      all.address += (all.address.empty() ? "" : ", ") + one.address;
+      all.fault += (all.fault.empty() ? "" : "; ") + one.address + ": " + one.fault;
     }
     return {all.address, alike ? first : all.fault};
   }
 
- private:
-  Lookup lookup_;
-  bool known_ = false;
-  std::vector<Attempt> attempts_;
+  Lookup lookup;
+  bool known = false;
+  std::vector<Attempt> attempts = {};
 };
 
 // Waits until an attempt ends or `deadline` passes, or a little while if a name may become known.
@@ -135,9 +121,9 @@ bool wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
   std::vector<Attempt*> waiting;
   bool all_known = true;
   for (Call& call : calls) {
-    all_known = all_known && call.is_known();
+    all_known = all_known && call.known;
     for (Attempt* const attempt : call.under_way()) {
-      events.push_back(attempt->event());
+      events.push_back({attempt->socket.get(), POLLOUT, 0});
       waiting.push_back(attempt);
     }
   }
@@ -170,7 +156,7 @@ std::vector<Dialled> Dialler::dial(std::chrono::milliseconds patience) {
     if (!lookups_[i].valid() || is_ready(lookups_[i])) {  // the addresses of a name may change
       lookups_[i] = look_up(endpoints_[i].host, endpoints_[i].port, SOCK_STREAM, resolver_);
     }
-    calls.emplace_back(lookups_[i]);
+    calls.push_back({lookups_[i]});
   }
   do {
     for (Call& call : calls) {

@@ -71,7 +71,7 @@ class RankOnDevice final : public Backend {
     const detail::ProcessGroups groups{
         connections_->of(name + "/gather", group)[own],
         connections_->of(name + "/reduce", group)[own],
-        detail::FailureNotes(connections_->store, group, rank(), std::chrono::seconds(1), {board_}),
+        detail::FailureNotes{connections_->store, group, rank(), std::chrono::seconds(1), board_},
         [device = device()] { return last_nccl_error(device.index()); }};
     connecting_.on_all_ranks(
         [groups, device = device()] { detail::connect_groups(groups, device); });

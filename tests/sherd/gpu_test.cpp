@@ -300,8 +300,8 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
     };
     detail::DeviceCommunicator communicator(
         {group(0), group(1),
-         detail::FailureNotes(store, RankGroup{}, 0, std::chrono::seconds(1),
-                              {std::make_shared<detail::CurrentWait>()})},
+         detail::FailureNotes{store, RankGroup{}, 0, std::chrono::seconds(1),
+                              std::make_shared<detail::CurrentWait>()}},
         world.device());
     constexpr int64_t kNumel = 256;
     const SegmentSpec root{
