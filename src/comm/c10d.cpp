@@ -1,10 +1,7 @@
 #include "comm/c10d.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
-#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

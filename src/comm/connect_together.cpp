@@ -15,6 +15,7 @@
 #include "comm/rank_place.h"
 #include "sherd/backend.h"
 #include "sherd/error.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -97,12 +98,8 @@ void Connecting::await(std::future<void> connected, const std::string& counter) 
     } else if (connected.wait_for(pause) == std::future_status::ready) {
       try {
         connected.get();
-      } catch (const Error& error) {
-        fail(error.what());
-      } catch (const c10::Error& error) {
-        fail(error.what_without_backtrace());
       } catch (const std::exception& error) {
-        fail(error.what());
+        fail(message_of(error));
       }
       has_connected = true;
       pause = milliseconds(1);

@@ -1,9 +1,7 @@
 #include "comm/device.h"
 
 #include <algorithm>
-#include <exception>
 #include <thread>
-#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>

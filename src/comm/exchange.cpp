@@ -6,7 +6,7 @@
 #include <sstream>
 #include <thread>
 
-#include <c10/util/Exception.h>
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -189,19 +189,11 @@ void wait_until_all_know(c10d::Store& store, const std::string& counter, int ran
   }
 }
 
-Error failed_exchange(const FailureNotes& notes, const std::string& what) {
-  std::string why;
-  bool timed_out = false;
-  try {
-    throw;
-  } catch (const Error& error) {
-    why = error.what();
-    timed_out = error.code() == ExitCode::Hang;
-  } catch (const c10::Error& error) {
-    why = error.what_without_backtrace();
-  } catch (const std::exception& error) {  // Gloo's own exceptions, whose headers the wheel lacks
-    why = error.what();
-  }
+Error failed_exchange(const FailureNotes& notes, const std::string& what,
+                      const std::exception& error) {
+  const std::string why = message_of(error);
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  const bool timed_out = own != nullptr && own->code() == ExitCode::Hang;
   const std::string nccl = nccl_reason(why);
   const FailureNotes::Report report =
       notes.report(what, timed_out ? Failure::TimedOut : failure_of(why), nccl);

@@ -7,8 +7,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -81,8 +79,9 @@ struct FailureNotes {
 /// five seconds. Ranks call it before they throw a fault that they have read in the store.
 void wait_until_all_know(c10d::Store& store, const std::string& counter, int rank, int size);
 
-/// Called in a handler: returns the error of a failed exchange.
-[[nodiscard]] Error failed_exchange(const FailureNotes& notes, const std::string& what);
+/// Returns the error of an exchange that failed with `error`.
+[[nodiscard]] Error failed_exchange(const FailureNotes& notes, const std::string& what,
+                                    const std::exception& error);
 
 /// Runs `fn`. Throws Error if it fails: PeerLost if another rank is gone, Hang if it is silent
 /// until the timeout. `what` names the exchange, in the error and on this rank's board.
@@ -92,8 +91,8 @@ auto exchange(const FailureNotes& notes, const std::string& what, Fn&& fn) {
   const CurrentWait::Entry waiting(*notes.waits, what);
   try {
     return fn();
-  } catch (const std::exception&) {
-    throw failed_exchange(notes, what);
+  } catch (const std::exception& error) {
+    throw failed_exchange(notes, what, error);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "comm/hosts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "sherd/error.h"
 

@@ -1,7 +1,6 @@
 #include "comm/progress_board.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace sherd::detail {
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <ctime>
 #include <optional>
-#include <utility>
 
 #include <fcntl.h>
 #include <linux/futex.h>

@@ -4,7 +4,6 @@
 #include <exception>
 #include <optional>
 #include <stdexcept>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,7 +17,6 @@
 #include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/sealed_store.h"
-#include "sherd/error.h"
 #include "storage/own_work.h"
 
 namespace sherd::detail {
