@@ -160,10 +160,8 @@ std::string fault_among(const std::vector<std::string>& faults, const RankGroup&
   return "";
 }
 
-}  // namespace
-
 // The files of a group: a region of a known size for numbers, and the file for a model's memory.
-struct SharedMemoryMeeting::Regions {
+struct Regions {
   // The first rank's, on which it waits for processes of this host (an abstract Unix socket).
   FileDescriptor socket;
   std::string name;
@@ -183,6 +181,54 @@ struct SharedMemoryMeeting::Regions {
     return regions;
   }
 };
+
+// To the other processes of the group, and to no others.
+void hand_over(const Regions& regions, const std::vector<RankPlace>& places, Deadline deadline) {
+  std::vector<int64_t> awaited;
+  for (const RankPlace& place : places) {
+    if (place.process != places.front().process) {
+      awaited.push_back(place.process);
+    }
+  }
+  while (!awaited.empty()) {
+    wait_readable(regions.socket.get(), "handing over shared memory", deadline);
+    const FileDescriptor connection(accept4(regions.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.get() < 0) {
+      hand_over_failed("handing over shared memory failed");
+    }
+    if (std::erase(awaited, process_at(connection)) > 0) {
+      send_files(connection, {regions.numbers.file(), regions.data.file()});
+    }
+  }
+}
+
+Regions take_over(const std::string& name, const RankPlace& first, Deadline deadline) {
+  const FileDescriptor connection = unix_socket();
+  const AbstractAddress address(name);
+  if (connect(connection.get(), address.get(), address.size) != 0) {
+    hand_over_failed("taking over shared memory failed");
+  }
+  if (process_at(connection) != first.process) {
+    throw Error(ExitCode::Unavailable,
+                "a process that is not the first rank of the group answered.");
+  }
+  wait_readable(connection.get(), "taking over shared memory", deadline);
+  std::vector<FileDescriptor> files = receive_files(connection);
+  return {{}, {}, SharedRegion(std::move(files[0])), SharedRegion(std::move(files[1]))};
+}
+
+// Checks that this rank sees the others: it would take one that it cannot see for dead.
+void check_visible(const std::vector<RankPlace>& places, const RankGroup& group) {
+  for (int member = 0; member < group.size; ++member) {
+    if (!places[static_cast<size_t>(member)].is_alive()) {
+      throw Error(ExitCode::Unavailable, "the process of rank " +
+                                             std::to_string(group.rank_at(member)) +
+                                             " is not visible in /proc.");
+    }
+  }
+}
+
+}  // namespace
 
 SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
                                          std::chrono::milliseconds timeout, AllGather all_gather)
@@ -247,57 +293,6 @@ RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
   return {group.rank_at(first), group.stride, host_size};
 }
 
-// To the processes of the group, and to no others.
-void SharedMemoryMeeting::hand_over(const Regions& regions, const RankGroup& group) const {
-  const Deadline deadline = deadline_within(timeout_);
-  std::vector<int64_t> awaited;
-  for (const RankPlace& place : places_of(group)) {
-    if (place.process != places_[static_cast<size_t>(rank_)].process) {
-      awaited.push_back(place.process);
-    }
-  }
-  while (!awaited.empty()) {
-    wait_readable(regions.socket.get(), "handing over shared memory", deadline);
-    const FileDescriptor connection(accept4(regions.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.get() < 0) {
-      hand_over_failed("handing over shared memory failed");
-    }
-    if (std::erase(awaited, process_at(connection)) > 0) {
-      send_files(connection, {regions.numbers.file(), regions.data.file()});
-    }
-  }
-}
-
-SharedMemoryMeeting::Regions SharedMemoryMeeting::take_over(const std::string& name,
-                                                            const RankGroup& group) const {
-  const Deadline deadline = deadline_within(timeout_);
-  const FileDescriptor connection = unix_socket();
-  const AbstractAddress address(name);
-  if (connect(connection.get(), address.get(), address.size) != 0) {
-    hand_over_failed("taking over shared memory failed");
-  }
-  if (process_at(connection) != places_[static_cast<size_t>(group.first)].process) {
-    throw Error(ExitCode::Unavailable,
-                "a process that is not the first rank of the group answered.");
-  }
-  wait_readable(connection.get(), "taking over shared memory", deadline);
-  std::vector<FileDescriptor> files = receive_files(connection);
-  return {{}, {}, SharedRegion(std::move(files[0])), SharedRegion(std::move(files[1]))};
-}
-
-// Checks that this rank sees the others: it would take one that it cannot see for dead.
-void SharedMemoryMeeting::map_numbers(Regions& regions, const RankGroup& group) const {
-  const std::vector<RankPlace> places = places_of(group);
-  for (int member = 0; member < group.size; ++member) {
-    if (!places[static_cast<size_t>(member)].is_alive()) {
-      throw Error(ExitCode::Unavailable, "the process of rank " +
-                                             std::to_string(group.rank_at(member)) +
-                                             " is not visible in /proc.");
-    }
-  }
-  regions.numbers.map(SharedGroup::region_bytes(group.size));
-}
-
 void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGroup& group) const {
   const std::string ranks = "ranks " + std::to_string(group.first) + " to " +
                             std::to_string(group.rank_at(group.size - 1));
@@ -324,6 +319,7 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   const bool is_asked_for = transport_ == Transport::SharedMemory;
   const bool shares = here.size > 1 && (here.size == group.size || !is_asked_for);
   const bool leads = shares && rank_ == here.first;
+  const std::vector<RankPlace> places = places_of(here);
   Regions regions;
   std::string fault =
       shares || group.size == 1 || !is_asked_for ? "" : "they are on several hosts.";
@@ -347,31 +343,30 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   const std::string& name = names[static_cast<size_t>(here.first)];
   attempt([&] {
     if (leads) {
-      hand_over(regions, here);
+      hand_over(regions, places, deadline_within(timeout_));
     } else if (!name.empty()) {
-      regions = take_over(name, here);
+      regions = take_over(name, places.front(), deadline_within(timeout_));
     }
   });
   attempt([&] {
     if (!name.empty()) {
       check_limit_on_files();
-      map_numbers(regions, here);
+      check_visible(places, here);
+      regions.numbers.map(SharedGroup::region_bytes(here.size));
     }
   });
   fault = fault_among(all_gather_(fault), group);
   if (!fault.empty()) {
     refuse_or_warn(fault, group);
-    return std::nullopt;
   }
-  if (!shares) {
+  if (!fault.empty() || !shares) {
     return std::nullopt;
   }
   const int host_ranks = ranks_at_host_of(places_[static_cast<size_t>(rank_)]);
-  return HostMemory{
-      std::make_unique<SharedGroup>(
-          std::move(regions.numbers),
-          SharedGroupOptions{here, here.index_of(rank_), places_of(here), host_ranks, notes}),
-      std::move(regions.data)};
+  return HostMemory{std::make_unique<SharedGroup>(
+                        std::move(regions.numbers),
+                        SharedGroupOptions{here, here.index_of(rank_), places, host_ranks, notes}),
+                    std::move(regions.data)};
 }
 
 }  // namespace sherd::detail

@@ -31,13 +31,9 @@ class SharedMemoryMeeting {
                                                 const FailureNotes& notes) const;
 
  private:
-  struct Regions;
   [[nodiscard]] int ranks_at_host_of(const RankPlace& place) const;
   [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const;
   [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const;
-  void hand_over(const Regions& regions, const RankGroup& group) const;
-  [[nodiscard]] Regions take_over(const std::string& name, const RankGroup& group) const;
-  void map_numbers(Regions& regions, const RankGroup& group) const;
   void refuse_or_warn(const std::string& fault, const RankGroup& group) const;
 
   int rank_;
