@@ -106,12 +106,6 @@ void BufferPool::give(const void* buffer) {
   lent->is_lent = false;
 }
 
-void BufferPool::give_all() {
-  for (Slot& slot : slots_) {
-    slot.is_lent = false;
-  }
-}
-
 BufferPool::Allocate allocate_on(c10::Device device, MemoryKind kind,
                                  std::shared_ptr<MemoryLedger> ledger) {
   return [device, kind, ledger = std::move(ledger)](int64_t bytes) {

@@ -66,7 +66,11 @@ class BufferPool {
   [[nodiscard]] bool has_room_for(int64_t bytes) const;
   [[nodiscard]] void* take(int64_t bytes);
   void give(const void* buffer);
-  void give_all();
+  void give_all() {
+    for (Slot& slot : slots_) {
+      slot.is_lent = false;
+    }
+  }
 
  private:
   struct Slot {

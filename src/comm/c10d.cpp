@@ -57,11 +57,6 @@ WaitWatch::WaitWatch() : stop_(launch::make_pipe()) {
   thread_ = files::start_quiet_thread([this] { watch(); });
 }
 
-WaitWatch::~WaitWatch() {
-  stop_.write_end.close();
-  thread_.join();
-}
-
 void WaitWatch::watch() {
   pollfd stopped{stop_.read_end.get(), POLLIN, 0};
   while (::poll(&stopped, 1, kBetweenAborts_ms) <= 0) {
@@ -140,11 +135,6 @@ void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEv
   gathers_[segment] = attempt(described(Collective::Operation::Gather, segment),
                               [&] { return groups_.gather->_allgather_base(out, in); });
   return slot;
-}
-
-void C10dCommunicator::finish_gather(Segment segment) {
-  auto node = gathers_.extract(segment);
-  attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
 }
 
 void C10dCommunicator::start_exchange(Exchange& filled) {

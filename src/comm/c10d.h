@@ -36,7 +36,10 @@ class WaitWatch {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
   WaitWatch();
-  ~WaitWatch();
+  ~WaitWatch() {
+    stop_.write_end.close();
+    thread_.join();
+  }
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
 
@@ -123,7 +126,10 @@ class C10dCommunicator : public BufferedCommunicator {
     [[nodiscard]] int64_t next_numel() const { return std::min(part_numel, shard_numel - done); }
   };
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
-  void finish_gather(Segment segment) override;
+  void finish_gather(Segment segment) override {
+    auto node = gathers_.extract(segment);
+    attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
+  }
   [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
     return std::make_unique<Sent>();
   }

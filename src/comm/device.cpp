@@ -17,13 +17,6 @@ constexpr auto kHost = c10::DeviceType::CPU;
 
 }  // namespace
 
-DeviceCommunicator::DeviceCommunicator(ProcessGroups groups, c10::Device device, ReduceScatter way)
-    : groups_(std::move(groups)),
-      on_(device),
-      way_(way),
-      gather_stream_(side_stream(device, StreamPriority::High)),
-      reduce_stream_(side_stream(device, StreamPriority::High)) {}
-
 DeviceCommunicator::~DeviceCommunicator() {
   try {
     for (const auto& [segment, gathering] : gathers_) {
@@ -199,13 +192,6 @@ at::Tensor DeviceCommunicator::gather_on_device(const at::Tensor& mine) {
   return all;
 }
 
-void DeviceCommunicator::check_exchanges(const std::function<void()>& wait) const {
-  exchange(groups_.notes, "exchange between ranks", [&] {
-    wait();
-    check_groups();
-  });
-}
-
 void DeviceCommunicator::interrupt(const std::string& /*why*/) {
   were_aborted_ = true;
   for (const auto& group : {groups_.gather, groups_.reduce}) {
@@ -230,12 +216,6 @@ void StagedCommunicator::show_published(Segment segment) {
   flat_tensor(host_->travelling_shard(segment), bytes, at::kByte, kHost)
       .copy_(flat_tensor(travelling_shard(segment), bytes, at::kByte, device()));
   host_->publish(segment);
-}
-
-void* StagedCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
-  Staged& mine = gathers_[static_cast<size_t>(segment)];
-  mine.at_host = host_->gather(segment, mine.on_host.data(), {});
-  return mine.slot = slot;
 }
 
 void StagedCommunicator::finish_gather(Segment segment) {

@@ -34,7 +34,12 @@ namespace sherd::detail {
 class DeviceCommunicator final : public BufferedCommunicator {
  public:
   DeviceCommunicator(ProcessGroups groups, c10::Device device,
-                     ReduceScatter way = ReduceScatter::RankOrder);
+                     ReduceScatter way = ReduceScatter::RankOrder)
+      : groups_(std::move(groups)),
+        on_(device),
+        way_(way),
+        gather_stream_(side_stream(device, StreamPriority::High)),
+        reduce_stream_(side_stream(device, StreamPriority::High)) {}
   /// Makes the compute stream wait for the last exchanges. Shuts the groups down (collective) after
   /// a clean run; aborts them after cancel(), after a failed exchange, or during unwinding.
   ~DeviceCommunicator() override;
@@ -46,7 +51,12 @@ class DeviceCommunicator final : public BufferedCommunicator {
                                                             : ", gradients in rank order");
   }
   [[nodiscard]] bool gathers_in_place() const override { return false; }
-  void check_exchanges(const std::function<void()>& wait) const override;
+  void check_exchanges(const std::function<void()>& wait) const override {
+    exchange(groups_.notes, "exchange between ranks", [&] {
+      wait();
+      check_groups();
+    });
+  }
   void begin_capture() override {
     follow_compute(gather_stream_);
     follow_compute(reduce_stream_);
@@ -146,7 +156,11 @@ class StagedCommunicator final : public BufferedCommunicator {
     at::Tensor copied;  ///< gradients; undefined if they lie in the host's buffer
   };
   void share_memory() override;
-  void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
+  void* start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) override {
+    Staged& mine = gathers_[static_cast<size_t>(segment)];
+    mine.at_host = host_->gather(segment, mine.on_host.data(), {});
+    return mine.slot = slot;
+  }
   void finish_gather(Segment segment) override;
   void finish_reading(Segment segment) override { host_->release(segment); }
   void await_readers(Segment segment) override { host_->begin_update(segment); }

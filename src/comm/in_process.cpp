@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "comm/buffers.h"
 #include "sherd/error.h"
@@ -15,13 +14,6 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenHubLooks{50};
 
 }  // namespace
-
-InProcessHub::InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout,
-                           std::shared_ptr<ProgressBoard> board)
-    : ranks_(static_cast<size_t>(group.size)),
-      group_(group),
-      timeout_(timeout),
-      board_(std::move(board)) {}
 
 void InProcessHub::update(const std::function<void(std::vector<RankView>&)>& change) {
   {
@@ -99,13 +91,6 @@ void InProcessCommunicator::share_memory() {
     }
   });
   barrier();
-}
-
-void InProcessCommunicator::change(Segment segment,
-                                   const std::function<void(SegmentView&)>& change) {
-  hub_->update([&](auto& ranks) {
-    change(ranks[static_cast<size_t>(rank_)].segments[static_cast<size_t>(segment)]);
-  });
 }
 
 void InProcessCommunicator::wait_segment(Collective::Operation operation, Segment segment,

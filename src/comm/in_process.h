@@ -23,7 +23,11 @@ namespace sherd::detail {
 class InProcessHub {
  public:
   InProcessHub(const RankGroup& group, std::chrono::milliseconds timeout,
-               std::shared_ptr<ProgressBoard> board);
+               std::shared_ptr<ProgressBoard> board)
+      : ranks_(static_cast<size_t>(group.size)),
+        group_(group),
+        timeout_(timeout),
+        board_(std::move(board)) {}
 
   /// One of the two reductions of a segment that may be in flight.
   struct PostedGradients {
@@ -109,7 +113,11 @@ class InProcessCommunicator final : public BufferedCommunicator {
   /// Waits until the counter has reached `value` on all ranks; by default this rank's own.
   void wait_segment(Collective::Operation operation, Segment segment, int64_t SegmentView::*counter,
                     std::optional<int64_t> value = std::nullopt);
-  void change(Segment segment, const std::function<void(SegmentView&)>& change);
+  void change(Segment segment, const std::function<void(SegmentView&)>& change) {
+    hub_->update([&](auto& ranks) {
+      change(ranks[static_cast<size_t>(rank_)].segments[static_cast<size_t>(segment)]);
+    });
+  }
 
   std::shared_ptr<InProcessHub> hub_;
   int rank_;

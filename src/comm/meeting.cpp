@@ -1,6 +1,5 @@
 #include "comm/meeting.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -253,11 +252,6 @@ SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
       (transport == Transport::Automatic && !share_a_host)) {
     places_.clear();
   }
-}
-
-int SharedMemoryMeeting::ranks_at_host_of(const RankPlace& place) const {
-  return static_cast<int>(std::ranges::count_if(
-      places_, [&](const RankPlace& other) { return place.shares_host_with(other); }));
 }
 
 std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) const {

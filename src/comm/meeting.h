@@ -1,6 +1,7 @@
 #pragma once
 // How ranks of one host find out that they can share memory, and set it up.
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -31,7 +32,10 @@ class SharedMemoryMeeting {
                                                 const FailureNotes& notes) const;
 
  private:
-  [[nodiscard]] int ranks_at_host_of(const RankPlace& place) const;
+  [[nodiscard]] int ranks_at_host_of(const RankPlace& place) const {
+    return static_cast<int>(std::ranges::count_if(
+        places_, [&](const RankPlace& other) { return place.shares_host_with(other); }));
+  }
   [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const;
   [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const;
   void refuse_or_warn(const std::string& fault, const RankGroup& group) const;

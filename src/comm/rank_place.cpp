@@ -60,10 +60,6 @@ RankPlace RankPlace::of_this_process() {
   return place;
 }
 
-std::string RankPlace::to_text() const {
-  return std::to_string(process) + " " + std::to_string(start) + " " + host;
-}
-
 RankPlace RankPlace::from_text(const std::string& text) {
   RankPlace place;
   std::istringstream(text) >> place.process >> place.start >> place.host;

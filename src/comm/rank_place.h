@@ -15,7 +15,9 @@ struct RankPlace {
   uint64_t start = 0;   ///< when it began: process numbers repeat
 
   [[nodiscard]] static RankPlace of_this_process();
-  [[nodiscard]] std::string to_text() const;
+  [[nodiscard]] std::string to_text() const {
+    return std::to_string(process) + " " + std::to_string(start) + " " + host;
+  }
   [[nodiscard]] static RankPlace from_text(const std::string& text);
 
   [[nodiscard]] bool shares_host_with(const RankPlace& other) const {

@@ -14,7 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "launch/spinning.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {
@@ -190,16 +189,6 @@ void SharedCounter::sleep_until_raised(uint32_t value, std::chrono::nanoseconds 
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-SharedGroup::SharedGroup(SharedRegion region, SharedGroupOptions options)
-    : region_(std::move(region)),
-      options_(std::move(options)),
-      lines_(reinterpret_cast<Lines*>(region_.data())),
-      spins_(options_.host_ranks <= launch::usable_cores()) {}
-
-SharedGroup::~SharedGroup() {
-  lines_[rank()].departed.store(1, std::memory_order_release);
-}
-
 bool SharedGroup::all_reached(CounterOf counter_of, uint32_t value) const {
   for (int member = 0; member < size(); ++member) {
     if (!counter_of(member).has_reached(value)) {
@@ -307,12 +296,6 @@ void SharedGroup::gather_numbers(std::span<const double> mine, std::span<double>
                   all.data() + mine.size() * static_cast<size_t>(member) + first);
     }
   }
-}
-
-void SharedGroup::cancel(const std::string& why) {
-  why_ = why;
-  cancelled_.store(true, std::memory_order_release);
-  lines_[rank()].departed.store(1, std::memory_order_release);
 }
 
 }  // namespace sherd::detail

@@ -16,6 +16,7 @@
 #include "comm/exchange.h"
 #include "comm/rank_place.h"
 #include "launch/pipes.h"
+#include "launch/spinning.h"
 #include "sherd/communicator.h"
 
 namespace sherd::detail {
@@ -120,9 +121,13 @@ class SharedGroup {
     return static_cast<int64_t>(sizeof(Lines)) * size;
   }
   /// `region`: mapped by all members, zeroed.
-  SharedGroup(SharedRegion region, SharedGroupOptions options);
+  SharedGroup(SharedRegion region, SharedGroupOptions options)
+      : region_(std::move(region)),
+        options_(std::move(options)),
+        lines_(reinterpret_cast<Lines*>(region_.data())),
+        spins_(options_.host_ranks <= launch::usable_cores()) {}
   /// Tells the others that this rank has left.
-  ~SharedGroup();
+  ~SharedGroup() { lines_[rank()].departed.store(1, std::memory_order_release); }
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
 
@@ -142,7 +147,11 @@ class SharedGroup {
   /// As BufferedCommunicator::gather_numbers().
   void gather_numbers(std::span<const double> mine, std::span<double> all);
   /// Ends this rank's wait within 100 ms and marks it as left. Called once, from any thread.
-  void cancel(const std::string& why);
+  void cancel(const std::string& why) {
+    why_ = why;
+    cancelled_.store(true, std::memory_order_release);
+    lines_[rank()].departed.store(1, std::memory_order_release);
+  }
 
  private:
   static constexpr size_t kValues = 64;

@@ -127,41 +127,6 @@ BufferPool HostMemory::reduce_buffers(std::shared_ptr<MemoryLedger> ledger) cons
   });
 }
 
-char* HostMemory::shard(Segment segment, int member) const {
-  return data_.data() + offsets_[static_cast<size_t>(segment)] +
-         segment_bytes(spec(segment), 1) * member;
-}
-
-SegmentLine& HostMemory::line(Segment segment, int host_member) const {
-  const int64_t number = int64_t{segment} * group_->size() + host_member;
-  return reinterpret_cast<SegmentLine*>(data_.data())[number];
-}
-
-bool HostMemory::all_reached(Segment segment, SharedCounter SegmentLine::*counter,
-                             uint32_t value) const {
-  return group_->all_reached(
-      [&](int member) -> SharedCounter& { return line(segment, member).*counter; }, value);
-}
-
-void HostMemory::wait_for_all(Segment segment, SharedCounter SegmentLine::*counter, uint32_t value,
-                              const char* what) const {
-  group_->wait_for_all([&](int member) -> SharedCounter& { return line(segment, member).*counter; },
-                       value, {what, &spec(segment).name});
-}
-
-std::shared_ptr<CommunicatorMemory> SharedMemoryCommunicator::allocate() {
-  auto memory = host_.allocate(segments(), host_.group().ranks(), rank(), ledger(),
-                               [this](auto mine, auto all) { gather_numbers(mine, all); });
-  memory->reduce = host_.reduce_buffers(ledger());
-  return memory;
-}
-
-void SharedMemoryCommunicator::finish_gather(Segment segment) {
-  sum_complete_parts();
-  host_.await_published(segment);
-  ++host_.versions(segment).read;
-}
-
 void SharedMemoryCommunicator::plan_parts(Posted& posted) {
   const Segment segment = posted.segment;
   const int64_t numel = spec(segment).shard_numel;
@@ -275,12 +240,6 @@ void SharedMemoryCommunicator::sum_complete_parts() {
       return;
     }
   }
-}
-
-void SharedMemoryCommunicator::finish_exchange(Exchange& exchange) {
-  auto& mine = static_cast<Posted&>(exchange);
-  static_cast<void>(advance(mine, /*wait=*/true));
-  static_cast<void>(reached(&SharedGroup::Reduction::summed, mine, mine.parts, /*wait=*/true));
 }
 
 }  // namespace sherd::detail

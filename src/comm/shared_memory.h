@@ -55,14 +55,24 @@ class HostMemory {
     return versions_[static_cast<size_t>(segment)];
   }
   /// Returns the address of a rank's shard, by its place in the whole group.
-  [[nodiscard]] char* shard(Segment segment, int member) const;
+  [[nodiscard]] char* shard(Segment segment, int member) const {
+    return data_.data() + offsets_[static_cast<size_t>(segment)] +
+           segment_bytes(spec(segment), 1) * member;
+  }
   /// Returns this rank's own line.
   [[nodiscard]] SegmentLine& line(Segment segment) const { return line(segment, group_->rank()); }
   /// True if the counter has reached the value on all ranks of this host.
   [[nodiscard]] bool all_reached(Segment segment, SharedCounter SegmentLine::*counter,
-                                 uint32_t value) const;
+                                 uint32_t value) const {
+    return group_->all_reached(
+        [&](int member) -> SharedCounter& { return line(segment, member).*counter; }, value);
+  }
   void wait_for_all(Segment segment, SharedCounter SegmentLine::*counter, uint32_t value,
-                    const char* what) const;
+                    const char* what) const {
+    group_->wait_for_all(
+        [&](int member) -> SharedCounter& { return line(segment, member).*counter; }, value,
+        {what, &spec(segment).name});
+  }
 
   /// Waits until no rank of this host reads the current version any more.
   void await_readers(Segment segment) {
@@ -81,7 +91,10 @@ class HostMemory {
     int64_t offset;
     int64_t bytes;
   };
-  [[nodiscard]] SegmentLine& line(Segment segment, int host_member) const;
+  [[nodiscard]] SegmentLine& line(Segment segment, int host_member) const {
+    const int64_t number = int64_t{segment} * group_->size() + host_member;
+    return reinterpret_cast<SegmentLine*>(data_.data())[number];
+  }
   [[nodiscard]] const SegmentSpec& spec(Segment segment) const {
     return (*segments_)[static_cast<size_t>(segment)];
   }
@@ -121,11 +134,20 @@ class SharedMemoryCommunicator final : public BufferedCommunicator {
     uint32_t posted = 0;
     uint32_t summed = 0;
   };
-  [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override;
+  [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override {
+    auto memory = host_.allocate(segments(), host_.group().ranks(), rank(), ledger(),
+                                 [this](auto mine, auto all) { gather_numbers(mine, all); });
+    memory->reduce = host_.reduce_buffers(ledger());
+    return memory;
+  }
   void* start_gather(Segment segment, void* /*slot*/, const GatherEvents& /*after*/) override {
     return host_.shard(segment, 0);
   }
-  void finish_gather(Segment segment) override;
+  void finish_gather(Segment segment) override {
+    sum_complete_parts();
+    host_.await_published(segment);
+    ++host_.versions(segment).read;
+  }
   void finish_reading(Segment segment) override { host_.release(segment); }
   void await_readers(Segment segment) override { host_.await_readers(segment); }
   void show_published(Segment segment) override { host_.publish(segment); }
@@ -133,7 +155,11 @@ class SharedMemoryCommunicator final : public BufferedCommunicator {
     return std::make_unique<Posted>();
   }
   void start_exchange(Exchange& exchange) override;
-  void finish_exchange(Exchange& exchange) override;
+  void finish_exchange(Exchange& exchange) override {
+    auto& mine = static_cast<Posted&>(exchange);
+    static_cast<void>(advance(mine, /*wait=*/true));
+    static_cast<void>(reached(&SharedGroup::Reduction::summed, mine, mine.parts, /*wait=*/true));
+  }
   void gather_numbers(std::span<const double> mine, std::span<double> all) override {
     host_.group().gather_numbers(mine, all);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -143,11 +142,6 @@ bool wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
 }
 
 }  // namespace
-
-Dialler::Dialler(std::vector<Endpoint> endpoints, Resolver resolver)
-    : endpoints_(std::move(endpoints)),
-      resolver_(std::move(resolver)),
-      lookups_(endpoints_.size()) {}
 
 std::vector<Dialled> Dialler::dial(std::chrono::milliseconds patience) {
   const auto deadline = Clock::now() + patience;

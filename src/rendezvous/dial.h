@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/network.h"
@@ -26,7 +27,10 @@ struct Dialled {
 /// Tries to connect to endpoints, once or several times.
 class Dialler {
  public:
-  explicit Dialler(std::vector<Endpoint> endpoints, Resolver resolver = &getaddrinfo);
+  explicit Dialler(std::vector<Endpoint> endpoints, Resolver resolver = &getaddrinfo)
+      : endpoints_(std::move(endpoints)),
+        resolver_(std::move(resolver)),
+        lookups_(endpoints_.size()) {}
 
   /// Tries all addresses of all endpoints at the same time, for `patience` at most. A name that is
   /// still being looked up then is a fault, and the next call waits for the same lookup.

@@ -242,11 +242,6 @@ AnsweringSocket::AnsweringSocket(const std::string& host)
   }
 }
 
-AnsweringSocket::~AnsweringSocket() {
-  stop_.write_end.close();
-  thread_.join();
-}
-
 void AnsweringSocket::answer() const {
   std::array<pollfd, 2> events{{{listening_.get(), POLLIN, 0}, {stop_.read_end.get(), POLLIN, 0}}};
   while (events[1].revents == 0) {

@@ -67,7 +67,10 @@ class AnsweringSocket {
  public:
   /// On `host` and no other interface, on a port that the system picks. Throws Error(Unavailable).
   explicit AnsweringSocket(const std::string& host);
-  ~AnsweringSocket();
+  ~AnsweringSocket() {
+    stop_.write_end.close();
+    thread_.join();
+  }
   AnsweringSocket(const AnsweringSocket&) = delete;
   AnsweringSocket& operator=(const AnsweringSocket&) = delete;
 
