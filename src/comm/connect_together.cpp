@@ -40,10 +40,6 @@ constexpr const char* kFailed = "connecting/failed";  // what the first rank tha
 constexpr const char* kKnow = "connecting/know";      // how many ranks have read it
 constexpr milliseconds kLongestPause{200};
 
-std::string text_of(const std::vector<uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
 }  // namespace
 
 void connect_groups(const ProcessGroups& groups, c10::Device device) {
@@ -106,7 +102,7 @@ void Connecting::await(std::future<void> connected, const std::string& counter) 
       own_->add(counter, 1);
     }
     if (own_->check({kFailed})) {
-      fail_with_others(text_of(own_->get(kFailed)));
+      fail_with_others(own_->get_to_str(kFailed));
     }
     if (has_connected && own_->add(counter, 0) == rank_.size) {
       return;
@@ -127,8 +123,7 @@ void Connecting::fail(const std::string& why) const {
                            nccl_interfaces() + " The ranks met over " + rank_.met_over +
                            ": try NCCL_SOCKET_IFNAME with that interface. " + kNcclTellsMore;
   // What fails after the first fails because of it.
-  fail_with_others(
-      text_of(own_->compareSet(kFailed, {}, std::vector<uint8_t>(text.begin(), text.end()))));
+  fail_with_others(own_->compareSet(kFailed, std::string(), text));
 }
 
 void Connecting::fail_with_others(const std::string& told) const {

@@ -27,11 +27,8 @@ std::string key_of(int rank) {
 }
 
 // How it failed, in one letter, and at what; on another line the cause, if it is known.
-std::vector<uint8_t> note_of(const std::string& what, Failure failure,
-                             const std::string& cause = "") {
-  const std::string text =
-      (failure == Failure::TimedOut ? 'T' : 'L') + what + (cause.empty() ? "" : "\n" + cause);
-  return {text.begin(), text.end()};
+std::string note_of(const std::string& what, Failure failure, const std::string& cause = "") {
+  return (failure == Failure::TimedOut ? 'T' : 'L') + what + (cause.empty() ? "" : "\n" + cause);
 }
 
 sigset_t only_sigpipe() {

@@ -273,15 +273,14 @@ void write_block(float* out, const Words& words, const Normal& of) {
 
 double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const float* const> sources, int64_t numel) {
-  return std::visit(
-      [&](auto* sums) { return sum_blocks<float>(sums, accumulate, scale, sources, numel); }, out);
+  return std::visit([&](auto* sums) { return sum_blocks(sums, accumulate, scale, sources, numel); },
+                    out);
 }
 
 double sum_in_rank_order(Values out, bool accumulate, float scale,
                          std::span<const uint16_t* const> sources, int64_t numel) {
-  return std::visit(
-      [&](auto* sums) { return sum_blocks<uint16_t>(sums, accumulate, scale, sources, numel); },
-      out);
+  return std::visit([&](auto* sums) { return sum_blocks(sums, accumulate, scale, sources, numel); },
+                    out);
 }
 
 double sum_of_squares(ConstValues values, int64_t numel) {

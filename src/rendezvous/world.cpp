@@ -22,25 +22,20 @@ struct World::State {
   /// Does what `call` does and tells the observer.
   template <class Call>
   auto observed(Operation operation, int64_t bytes, const Call& call) {
-    const Collective collective{operation, -1, {}, bytes};
-    if (observer != nullptr) {
-      observer->started(collective);
-      observer->waiting(collective);
-    }
+    const auto tell = [&](void (CollectiveObserver::*event)(const Collective&)) {
+      if (observer != nullptr) {
+        (observer.get()->*event)({operation, -1, {}, bytes});
+      }
+    };
+    tell(&CollectiveObserver::started);
+    tell(&CollectiveObserver::waiting);
     if constexpr (std::is_void_v<std::invoke_result_t<Call>>) {
       call();
-      tell_ended(collective);
+      tell(&CollectiveObserver::ended);
     } else {
       auto result = call();
-      tell_ended(collective);
+      tell(&CollectiveObserver::ended);
       return result;
-    }
-  }
-
- private:
-  void tell_ended(const Collective& collective) const {
-    if (observer != nullptr) {
-      observer->ended(collective);
     }
   }
 };
