@@ -141,27 +141,22 @@ void InProcessCommunicator::start_exchange(Exchange& exchange) {
   });
 }
 
-void InProcessCommunicator::sum(const Posted& posted) {
-  const SegmentSpec& segment = spec(posted.segment);
-  const int64_t offset =
-      segment.shard_numel * static_cast<int64_t>(c10::elementSize(posted.dtype)) * rank_;
-  std::vector<Identity> identities;
-  std::vector<const void*> shards;
-  for (const auto& rank : hub_->ranks()) {  // a rank rewrites them when all have summed
-    const auto& of_rank = rank.segments[static_cast<size_t>(posted.segment)]
-                              .posted_gradients[static_cast<size_t>(posted.number % 2)];
-    identities.push_back(of_rank.identity);
-    shards.push_back(static_cast<const char*>(of_rank.gradients) + offset);
-  }
-  check_identities(posted, identities);
-  add_piece(posted, shards, 0, segment.shard_numel);
-}
-
 void InProcessCommunicator::finish_exchange(Exchange& exchange) {
   const auto& mine = static_cast<const Posted&>(exchange);
   constexpr auto kReduction = Collective::Operation::Reduction;
   wait_segment(kReduction, mine.segment, &SegmentView::posted, mine.number);
-  sum(mine);
+  const int64_t numel = spec(mine.segment).shard_numel;
+  const int64_t offset = numel * static_cast<int64_t>(c10::elementSize(mine.dtype)) * rank_;
+  std::vector<Identity> identities;
+  std::vector<const void*> shards;
+  for (const auto& rank : hub_->ranks()) {  // a rank rewrites them when all have summed
+    const auto& posted = rank.segments[static_cast<size_t>(mine.segment)]
+                             .posted_gradients[static_cast<size_t>(mine.number % 2)];
+    identities.push_back(posted.identity);
+    shards.push_back(static_cast<const char*>(posted.gradients) + offset);
+  }
+  check_identities(mine, identities);
+  add_piece(mine, shards, 0, numel);
   change(mine.segment, [](auto& view) { ++view.summed; });
   wait_segment(kReduction, mine.segment, &SegmentView::summed, mine.number);
 }

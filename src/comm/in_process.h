@@ -109,7 +109,6 @@ class InProcessCommunicator final : public BufferedCommunicator {
     return hub_->group().rank_at(member);
   }
 
-  void sum(const Posted& posted);
   /// Waits until the counter has reached `value` on all ranks; by default this rank's own.
   void wait_segment(Collective::Operation operation, Segment segment, int64_t SegmentView::*counter,
                     std::optional<int64_t> value = std::nullopt);
