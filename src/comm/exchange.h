@@ -48,9 +48,9 @@ enum class Failure {
 struct FailureNotes {
   c10::intrusive_ptr<c10d::Store> store;
   RankGroup group;
-  int rank = 0;                             ///< of the world
-  std::chrono::milliseconds for_others{0};  ///< waited for their notes: they may have begun later
-  std::shared_ptr<CurrentWait> waits;       ///< what this rank waits for
+  int rank = 0;                                       ///< of the world
+  std::chrono::milliseconds for_others{0};            ///< limit of the wait for the notes of others
+  std::shared_ptr<CurrentWait> waits;                 ///< what this rank waits for
   std::shared_ptr<ProgressBoard> progress = nullptr;  ///< of all ranks; null if there is none
   std::chrono::milliseconds timeout{0};               ///< of a wait without progress
   /// Limits the time of each exchange with the store from now on.
