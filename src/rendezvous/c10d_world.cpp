@@ -33,12 +33,8 @@ using launch::RankEnvironment;
 
 std::chrono::milliseconds timeout_of(const WorldOptions& options,
                                      const RankEnvironment& environment) {
-  std::chrono::milliseconds timeout = WorldOptions::kDefaultTimeout;
-  if (options.timeout) {
-    timeout = *options.timeout;
-  } else if (environment.timeout) {
-    timeout = *environment.timeout;
-  }
+  const std::chrono::milliseconds timeout = options.timeout.value_or(
+      environment.timeout ? *environment.timeout : WorldOptions::kDefaultTimeout);
   if (timeout.count() <= 0 || timeout > launch::kLongestTimeout) {
     throw Error(ExitCode::Usage, "[World] ranks cannot wait " + std::to_string(timeout.count()) +
                                      " ms for each other: give a timeout of 1 ms to " +
@@ -74,11 +70,10 @@ class StoreBoard final : public ProgressBoard {
   StoreBoard(c10::intrusive_ptr<c10d::Store> store, int world_size)
       : store_(std::move(store)), world_size_(world_size) {}
   void put(int rank, const WorkReport& report) override {
-    if (is_lost_) {
-      return;
-    }
     try {
-      store_->set(progress_key(rank), text_of_report(report));
+      if (!is_lost_) {
+        store_->set(progress_key(rank), text_of_report(report));
+      }
     } catch (const std::exception&) {
       is_lost_ = true;
     }
