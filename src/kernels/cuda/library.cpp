@@ -37,9 +37,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_group(const c10::intrusive_ptr<c10d:
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
 }
 
-// If NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank says
-// what happened. Nor is it to write traces first, for a minute. The user's own settings stay, and so
-// does the watchdog's monitor: if ncclCommAbort() hangs, nothing else would end the process.
+// If NCCL fails, LibTorch's watchdog is to end what waits for it, and not the process: the rank
+// says what happened. Nor is it to write traces first, for a minute. The user's own settings stay,
+// and so does the watchdog's monitor: if ncclCommAbort() hangs, nothing else would end the process.
 void set_watchdog() {
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", std::to_string(c10d::CleanUpOnly).c_str(), 0);
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
