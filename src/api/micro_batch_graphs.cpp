@@ -12,7 +12,7 @@
 #include "sherd/sharded_module.h"
 #include "step/step.h"
 #include "storage/own_work.h"
-#include "storage/streams.h"
+#include "storage/device.h"
 
 namespace sherd {
 

@@ -7,6 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "storage/device.h"
 #include "storage/movable_storage.h"
 
 namespace sherd::detail {

@@ -12,7 +12,6 @@
 #include "sherd/memory.h"
 #include "sherd/optim.h"
 #include "storage/own_work.h"
-#include "storage/profiler_range.h"
 
 namespace sherd {
 
@@ -72,10 +71,7 @@ struct AdamW::Impl {
     if (mode.in_backward) {
       engine().step.reductions().set_when_summed({});
     }
-    try {
-      await_update();
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
-    }
+    detail::quietly([this] { await_update(); });
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -355,7 +351,7 @@ at::Tensor AdamW::Impl::grad_scale_with(const at::Tensor& found_inf) const {
 }
 
 void AdamW::Impl::step(const at::Tensor& found_inf) {
-  const detail::ProfilerRange range("AdamW::step");
+  const auto range = detail::profiler_range("AdamW::step");
   detail::Engine& on = engine();
   uncount_what_was_left_out();
   check_exchanges(on.model);

@@ -16,7 +16,6 @@
 #include "sherd/optim.h"
 #include "step/step.h"
 #include "storage/own_work.h"
-#include "storage/profiler_range.h"
 
 namespace sherd {
 
@@ -51,7 +50,7 @@ void set_factor(detail::Step& step, detail::PendingFactor factor) {
 }  // namespace
 
 at::Tensor clip_grad_norm(ShardedModule& model, double max_norm, double norm_type) {
-  const detail::ProfilerRange range("clip_grad_norm");
+  const auto range = detail::profiler_range("clip_grad_norm");
   check_above_zero("max_norm", max_norm);
   check_above_zero("norm_type", norm_type);
   detail::Engine& engine = detail::engine_of(model);

@@ -11,8 +11,7 @@
 
 #include "kernels/kernels.h"
 #include "sherd/backend.h"
-#include "storage/device_graph.h"
-#include "storage/pinned_buffer.h"
+#include "storage/device.h"
 
 namespace sherd::detail {
 

@@ -7,7 +7,7 @@
 #include "rendezvous/backends.h"
 #include "rendezvous/gpus.h"
 #include "sherd/error.h"
-#include "storage/profiler_range.h"
+#include "storage/own_work.h"
 
 namespace sherd {
 
@@ -126,7 +126,7 @@ void WorkPhase::report(const std::string& how_far) const {
 }
 
 void World::all_reduce(std::span<double> values, ReduceOp op) {
-  const detail::ProfilerRange range("all-reduce");
+  const auto range = detail::profiler_range("all-reduce");
   state_->observed(Operation::AllReduce, static_cast<int64_t>(values.size_bytes()),
                    [&] { state_->backend->control().all_reduce(values, op); });
 }

@@ -18,7 +18,7 @@
 #include "sherd/unit.h"
 #include "step/autograd_hooks.h"
 #include "step/step.h"
-#include "storage/device_graph.h"
+#include "storage/device.h"
 
 namespace sherd::detail {
 

@@ -28,7 +28,7 @@
 #include "step/reduction_queue.h"
 #include "step/schedule.h"
 #include "storage/activation_store.h"
-#include "storage/device_graph.h"
+#include "storage/device.h"
 #include "unit/model.h"
 
 namespace sherd::detail {

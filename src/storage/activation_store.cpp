@@ -1,7 +1,6 @@
 #include "storage/activation_store.h"
 
 #include <algorithm>
-#include <exception>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -9,7 +8,7 @@
 
 #include "sherd/error.h"
 #include "storage/movable_storage.h"
-#include "storage/profiler_range.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -24,12 +23,6 @@ constexpr std::int64_t kLargestLoan = 2;
 
 std::int64_t in_blocks(std::int64_t bytes) {
   return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
-}
-
-std::shared_ptr<c10::Event> recorded(const c10::Stream& stream) {
-  auto event = std::make_shared<c10::Event>(stream.device_type());
-  event->record(stream);
-  return event;
 }
 
 at::Tensor bytes_of(const c10::Storage& storage) {
@@ -55,11 +48,8 @@ ActivationPool::ActivationPool(c10::Device device, std::shared_ptr<MemoryLedger>
       streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {}
 
 ActivationPool::~ActivationPool() {
-  try {
-    if (streams_ != nullptr) {
-      streams_->synchronize();
-    }
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
+  if (streams_ != nullptr) {
+    quietly([this] { streams_->synchronize(); });
   }
 }
 
@@ -78,28 +68,31 @@ ActivationPool::Block ActivationPool::take(std::int64_t bytes) {
   return block;
 }
 
-// Null where none of those that are there would do.
+// Returns the smallest free block that fits; null if none does.
 ActivationPool::Block ActivationPool::reused(std::int64_t wanted) {
   const std::lock_guard lock(mutex_);
   most_asked_bytes_ = std::max(most_asked_bytes_, asked_bytes_ + wanted);
-  const auto found = free_.lower_bound(wanted);
-  if (found == free_.end() || found->first > kLargestLoan * wanted) {
+  const auto size = [wanted](const Block& block) {
+    return block->bytes() < wanted ? INT64_MAX : block->bytes();
+  };
+  const auto found = std::ranges::min_element(free_, {}, size);
+  if (found == free_.end() || size(*found) > kLargestLoan * wanted) {
     return nullptr;
   }
   asked_bytes_ += wanted;
-  return std::move(free_.extract(found).mapped().block);
+  Block block = std::move(*found);
+  free_.erase(found);
+  return block;
 }
 
-// What is to go before another block comes: those that have been free for longest.
+// Returns the blocks to free before a new one is made: the longest unused.
 std::vector<ActivationPool::Block> ActivationPool::superfluous(std::int64_t wanted) {
   const std::lock_guard lock(mutex_);
   std::vector<Block> blocks;
   while (!free_.empty() && held_bytes_ + wanted > kLargestLoan * most_asked_bytes_) {
-    const auto longest = std::min_element(
-        free_.begin(), free_.end(),
-        [](const auto& a, const auto& b) { return a.second.since < b.second.since; });
-    held_bytes_ -= longest->first;
-    blocks.push_back(std::move(free_.extract(longest).mapped().block));
+    held_bytes_ -= free_.front()->bytes();
+    blocks.push_back(std::move(free_.front()));
+    free_.pop_front();
   }
   return blocks;
 }
@@ -107,8 +100,7 @@ std::vector<ActivationPool::Block> ActivationPool::superfluous(std::int64_t want
 void ActivationPool::give(Block block, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   asked_bytes_ -= in_blocks(bytes);
-  const std::int64_t block_bytes = block->bytes();
-  free_.emplace(block_bytes, Free{gifts_++, std::move(block)});
+  free_.push_back(std::move(block));
 }
 
 ParkedStorage::ParkedStorage(std::shared_ptr<ActivationPool> pool, const at::Tensor& tensor)
@@ -126,20 +118,17 @@ ParkedStorage::ParkedStorage(std::shared_ptr<ActivationPool> pool, const at::Ten
   computes_ = streams->current();
   CopyStreams::order(computes_, streams->to_host());
   CopyStreams::copy(streams->to_host(), bytes_of(storage_), bytes_of(block_, bytes_));
-  copied_ = recorded(streams->to_host());
+  copied_ = CopyStreams::reached(streams->to_host());
 }
 
 ParkedStorage::~ParkedStorage() {
-  try {
-    place_ = Place::Device;  // nobody needs what the host has
-    await_copy();
-  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
-  }
+  place_ = Place::Device;  // nobody needs what the host has
+  quietly([this] { await_copy(); });
 }
 
-// Then memory of the device may go, and that of the host be used again.
+// Afterwards the device's memory may be freed, and the host's reused.
 void ParkedStorage::await_copy() {
-  if (copied_ != nullptr && !std::exchange(is_awaited_, true)) {
+  if (copied_ && !std::exchange(is_awaited_, true)) {
     copied_->block(computes_);
   }
   if (block_ != nullptr && place_ != Place::Host) {
@@ -178,7 +167,7 @@ void ParkedStorage::fetch() {
     place_ = Place::Device;
     return;
   }
-  const ProfilerRange range("activations from the host");
+  const auto range = profiler_range("activations from the host");
   const c10::DeviceGuard guard(pool_->device());
   storage_ =
       at::empty({bytes_}, c10::TensorOptions().dtype(at::kByte).device(pool_->device())).storage();
@@ -188,7 +177,7 @@ void ParkedStorage::fetch() {
     computes_ = streams->current();
     CopyStreams::order(computes_, streams->to_device());
     CopyStreams::copy(streams->to_device(), bytes_of(block_, bytes_), bytes_of(storage_));
-    copied_ = recorded(streams->to_device());
+    copied_ = CopyStreams::reached(streams->to_device());
     is_awaited_ = false;
   }
 }
@@ -214,18 +203,10 @@ std::shared_ptr<ParkedStorage> SavedByCall::park(const std::shared_ptr<Activatio
   return parked;
 }
 
-void SavedByCall::leave() {
+void SavedByCall::for_each(void (ParkedStorage::*change)()) const {
   for (const auto& [storage, parked] : parked_) {
     if (const auto held = parked.lock()) {
-      held->leave();
-    }
-  }
-}
-
-void SavedByCall::fetch() {
-  for (const auto& [storage, parked] : parked_) {
-    if (const auto held = parked.lock()) {
-      held->fetch();
+      (*held.*change)();
     }
   }
 }
@@ -244,16 +225,16 @@ bool ActivationStore::takes(const at::Tensor& tensor) const {
 
 void ActivationStore::end(const std::shared_ptr<SavedByCall>& call) {
   if (last_ != nullptr) {
-    last_->leave();
+    last_->for_each(&ParkedStorage::leave);
   }
   call->before_ = last_;
   last_ = call;
 }
 
 void ActivationStore::fetch(SavedByCall& call) {
-  call.fetch();
+  call.for_each(&ParkedStorage::fetch);
   if (const auto before = call.before_.lock()) {
-    before->fetch();
+    before->for_each(&ParkedStorage::fetch);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "files/system_text.h"
 #include "sherd/error.h"
+#include "storage/device.h"
 #include "storage/movable_storage.h"
 #include "storage/own_work.h"
 
@@ -27,27 +28,6 @@ std::int64_t rounded(std::int64_t bytes) {
               "out of memory: " + std::to_string(bytes) +
                   " bytes for values stored on a disk could not be mapped (" +
                   files::errno_text(error) + ").");
-}
-
-// Addresses without memory and access rights, aligned to chunks.
-void* reserve(std::int64_t bytes) {
-  const auto size = static_cast<std::size_t>(bytes + FileChunk::kBytes);
-  void* const base =
-      ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) {
-    refused(bytes, errno);
-  }
-  auto* const start = static_cast<char*>(base);
-  const auto past = reinterpret_cast<std::uintptr_t>(base) % FileChunk::kBytes;
-  const std::size_t before = past == 0 ? 0 : static_cast<std::size_t>(FileChunk::kBytes) - past;
-  const std::size_t after = static_cast<std::size_t>(FileChunk::kBytes) - before;
-  if (before > 0) {
-    ::munmap(start, before);
-  }
-  if (after > 0) {
-    ::munmap(start + before + bytes, after);
-  }
-  return start + before;
 }
 
 void map_pages(const FileChunk& chunk) {
@@ -133,7 +113,7 @@ void FileStore::free_memory() {
 
 void FileStore::forget_failure() {
   for (FileChunk* chunk : std::vector<FileChunk*>(in_memory_.begin(), in_memory_.end())) {
-    await_transfer_quietly(*chunk);
+    quietly([&] { await_transfer(*chunk); });
   }
   has_failed_ = false;
 }
@@ -197,14 +177,6 @@ void FileStore::await_transfer(FileChunk& chunk) {
   }
 }
 
-// For values that are no longer needed: a failed transfer does not matter.
-void FileStore::await_transfer_quietly(FileChunk& chunk) {
-  try {
-    await_transfer(chunk);
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
-  }
-}
-
 void FileStore::bring(FileChunk& chunk) {
   fetch(chunk);
   await_transfer(chunk);
@@ -238,26 +210,6 @@ void FileStore::forget(FileChunk& chunk) {
   chunk.differs = false;
 }
 
-class FileStorage::Use {
- public:
-  Use(FileStorage& storage, Span span) : storage_(storage), span_(span) {
-    for (std::size_t i = span_.first; i < span_.last; ++i) {
-      ++storage_.chunks_[i].uses;
-    }
-  }
-  ~Use() {
-    for (std::size_t i = span_.first; i < span_.last; ++i) {
-      --storage_.chunks_[i].uses;
-    }
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-
- private:
-  FileStorage& storage_;
-  Span span_;
-};
-
 FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
                          c10::ScalarType dtype)
     : store_(std::move(store)),
@@ -266,7 +218,12 @@ FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
   const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
   storage_ = movable_storage(bytes_, store_->device_);
   try {
-    addresses_ = has_memory ? reserve(bytes_) : nullptr;
+    if (has_memory) {  // addresses without access rights
+      addresses_ = map_memory(bytes_, PROT_NONE, MAP_NORESERVE);
+      if (addresses_ == nullptr) {
+        refused(bytes_, errno);
+      }
+    }
   } catch (...) {
     store_->release(offset_, bytes_);
     throw;
@@ -284,7 +241,7 @@ FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
 FileStorage::~FileStorage() {
   held_.reset();
   for (FileChunk& chunk : chunks_) {
-    store_->await_transfer_quietly(chunk);
+    quietly([&] { store_->await_transfer(chunk); });  // its values are no longer needed
     if (chunk.place != FileChunk::Place::File) {
       store_->forget(chunk);
     }
@@ -296,37 +253,48 @@ FileStorage::~FileStorage() {
   }
 }
 
-FileStorage::Span FileStorage::chunks_of(const at::Tensor& view) const {
+std::span<FileChunk> FileStorage::chunks_of(const at::Tensor& view) {
   const auto element = static_cast<std::int64_t>(view.element_size());
   const std::int64_t begin = view.storage_offset() * element;
   const std::int64_t end = begin + view.numel() * element;
-  return {static_cast<std::size_t>(begin / FileChunk::kBytes),
-          static_cast<std::size_t>((end + FileChunk::kBytes - 1) / FileChunk::kBytes)};
+  const auto first = static_cast<std::size_t>(begin / FileChunk::kBytes);
+  const auto last = static_cast<std::size_t>((end + FileChunk::kBytes - 1) / FileChunk::kBytes);
+  return std::span(chunks_).subspan(first, last - first);
+}
+
+// Keeps chunks in memory while the result lives.
+std::shared_ptr<void> FileStorage::used(std::span<FileChunk> chunks) {
+  for (FileChunk& chunk : chunks) {
+    ++chunk.uses;
+  }
+  return {this, [chunks](void*) {
+            for (FileChunk& chunk : chunks) {
+              --chunk.uses;
+            }
+          }};
 }
 
 void FileStorage::read_ahead(const at::Tensor& view) {
-  const Span span = chunks_of(view);
-  const Use stays(*this, span);  // while room is made for the next
-  for (std::size_t i = span.first; i < span.last; ++i) {
-    store_->fetch(chunks_[i]);
+  const auto in_use = used(chunks_of(view));  // while room is made for the next
+  for (FileChunk& chunk : chunks_of(view)) {
+    store_->fetch(chunk);
   }
 }
 
 std::shared_ptr<void> FileStorage::use(const at::Tensor& view, bool writes) {
-  const Span span = chunks_of(view);
-  auto stays = std::make_shared<Use>(*this, span);
-  for (std::size_t i = span.first; i < span.last; ++i) {
-    store_->fetch(chunks_[i]);
+  auto in_use = used(chunks_of(view));
+  for (FileChunk& chunk : chunks_of(view)) {
+    store_->fetch(chunk);
   }
-  for (std::size_t i = span.first; i < span.last; ++i) {
-    store_->bring(chunks_[i]);
-    chunks_[i].differs = chunks_[i].differs || writes;
+  for (FileChunk& chunk : chunks_of(view)) {
+    store_->bring(chunk);
+    chunk.differs = chunk.differs || writes;
   }
-  return stays;
+  return in_use;
 }
 
 std::shared_ptr<void> FileStorage::overwrite() {
-  auto stays = std::make_shared<Use>(*this, Span{0, chunks_.size()});
+  auto in_use = used(chunks_);
   for (FileChunk& chunk : chunks_) {
     store_->await_transfer(chunk);
     if (chunk.place == FileChunk::Place::File) {
@@ -335,7 +303,7 @@ std::shared_ptr<void> FileStorage::overwrite() {
     store_->bring(chunk);
     chunk.differs = true;
   }
-  return stays;
+  return in_use;
 }
 
 const c10::Event* FileStorage::fetched() {
@@ -371,9 +339,8 @@ void FileStorage::discard() {
 }
 
 void FileStorage::write_back(const at::Tensor& view) {
-  const Span span = chunks_of(view);
-  for (std::size_t i = span.first; i < span.last; ++i) {
-    store_->write_back(chunks_[i]);
+  for (FileChunk& chunk : chunks_of(view)) {
+    store_->write_back(chunk);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct FileChunk {
   Buffer on_meta = {};  ///< stands for its memory there
 };
 
-/// The file of a rank's model. It decides which chunks are in memory: a few, that are used, read
+/// The file of a rank's model. It decides which few chunks are in memory: those that are used, read
 /// ahead or written back.
 class FileStore {
  public:
@@ -41,14 +42,14 @@ class FileStore {
 
   /// Allows chunks to take at least `bytes` of memory. They take more if more is used at once.
   void raise_limit(std::int64_t bytes) { limit_bytes_ = std::max(limit_bytes_, bytes); }
-  /// What they can take.
+  /// Returns the maximum bytes that they take.
   [[nodiscard]] std::int64_t most_in_memory_bytes() const {
     return std::min(limit_bytes_, allocated_bytes_);
   }
   [[nodiscard]] bool is_behind_host() const { return is_behind_host_; }
   /// Writes back what differs, and frees the memory of all chunks that are not used.
   void free_memory();
-  /// Whether a transfer has failed since forget_failure().
+  /// Returns true if a transfer has failed since forget_failure().
   [[nodiscard]] bool has_failed() const { return has_failed_; }
   /// Waits for transfers under way, so that no later use reports the same fault.
   void forget_failure();
@@ -65,7 +66,6 @@ class FileStore {
   void bring(FileChunk& chunk);
   void write_back(FileChunk& chunk);
   void await_transfer(FileChunk& chunk);
-  void await_transfer_quietly(FileChunk& chunk);
   [[nodiscard]] FileChunk* make_room(std::int64_t bytes);
   void forget(FileChunk& chunk);
 
@@ -80,8 +80,8 @@ class FileStore {
   bool is_behind_host_;
 };
 
-/// In a file, at addresses that stay. They have memory, and may be read and written, only within
-/// use() or while it is held; any other access faults.
+/// In a file, with stable addresses. They have memory only within use() or while it is held; any
+/// other access faults.
 class FileStorage final : public Storage {
  public:
   FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel, c10::ScalarType dtype);
@@ -104,12 +104,8 @@ class FileStorage final : public Storage {
   void discard() override;
 
  private:
-  class Use;
-  struct Span {
-    std::size_t first = 0;
-    std::size_t last = 0;  ///< one past
-  };
-  [[nodiscard]] Span chunks_of(const at::Tensor& view) const;
+  [[nodiscard]] std::span<FileChunk> chunks_of(const at::Tensor& view);
+  [[nodiscard]] std::shared_ptr<void> used(std::span<FileChunk> chunks);
 
   std::shared_ptr<FileStore> store_;
   std::int64_t bytes_;       ///< rounded up to chunks

@@ -25,19 +25,10 @@ constexpr size_t kMostRegions = 4096;
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 std::array<std::atomic<const ForbiddenRegion*>, kMostRegions> regions{};
 
-void put_in_table(const ForbiddenRegion* region) {
+void replace_in_table(const ForbiddenRegion* old, const ForbiddenRegion* replacement) {
   for (auto& entry : regions) {
-    const ForbiddenRegion* empty = nullptr;
-    if (entry.compare_exchange_strong(empty, region)) {
-      return;
-    }
-  }
-}
-
-void take_from_table(const ForbiddenRegion* region) {
-  for (auto& entry : regions) {
-    const ForbiddenRegion* held = region;
-    if (entry.compare_exchange_strong(held, nullptr)) {
+    const ForbiddenRegion* expected = old;
+    if (entry.compare_exchange_strong(expected, replacement)) {
       return;
     }
   }
@@ -76,11 +67,11 @@ ForbiddenRegion::ForbiddenRegion(int64_t bytes)
                     " bytes of addresses for resharded parameters could not be reserved (" +
                     std::strerror(errno) + "). Raise the limit on addresses (ulimit -v).");
   }
-  put_in_table(this);
+  replace_in_table(nullptr, this);
 }
 
 ForbiddenRegion::~ForbiddenRegion() {
-  take_from_table(this);
+  replace_in_table(this, nullptr);
   munmap(data_, static_cast<size_t>(bytes_));
 }
 

@@ -1,52 +1,44 @@
 #include "storage/gather_arena.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
+#include "storage/device.h"
 #include "storage/own_work.h"
-#include "storage/streams.h"
 
 namespace sherd::detail {
 
-GatherArena::Slots::iterator GatherArena::free_slot_of(int64_t bytes) {
-  return std::find_if(slots_.begin(), slots_.end(),
-                      [&](const Slot& slot) { return !slot.used && slot.buffer.bytes() == bytes; });
+namespace {
+
+auto holds(const void* slot) {
+  return [slot](const auto& one) { return one.buffer.data() == slot; };
 }
 
-// The smallest free slot that leaves enough room, else the largest.
-GatherArena::Slots::iterator GatherArena::next_to_free(int64_t missing_bytes) {
-  auto best = slots_.end();
-  for (auto slot = slots_.begin(); slot != slots_.end(); ++slot) {
-    if (slot->used) {
-      continue;
-    }
-    const auto rank = [&](const Slot& other) {
-      const int64_t bytes = other.buffer.bytes();
-      return std::pair(bytes < missing_bytes, bytes < missing_bytes ? -bytes : bytes);
-    };
-    if (best == slots_.end() || rank(*slot) < rank(*best)) {
-      best = slot;
-    }
-  }
-  return best;
-}
+}  // namespace
 
+// Frees the smallest free slot that leaves enough room, else the largest, until there is room.
 void GatherArena::make_room(int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
-    const auto slot = next_to_free(held_bytes_ + bytes - limit_bytes_);
-    if (slot == slots_.end()) {
+    const int64_t missing = held_bytes_ + bytes - limit_bytes_;
+    const auto slot = std::ranges::min_element(slots_, {}, [missing](const Slot& one) {
+      const int64_t size = one.buffer.bytes();
+      return std::tuple(one.used, size < missing, size < missing ? -size : size);
+    });
+    if (slot == slots_.end() || slot->used) {
       return;
     }
-    await(*slot);  // whoever is given its memory
+    if (slot->free_from) {  // for the next user of its memory
+      slot->free_from->block(current_stream(device_));
+    }
     held_bytes_ -= slot->buffer.bytes();
     slots_.erase(slot);
   }
 }
 
 void* GatherArena::acquire(int64_t bytes) {
-  auto slot = free_slot_of(bytes);
+  auto slot = std::ranges::find_if(
+      slots_, [&](const Slot& one) { return !one.used && one.buffer.bytes() == bytes; });
   if (slot == slots_.end()) {
     make_room(bytes);
     slot = slots_.emplace(slots_.end());
@@ -63,17 +55,10 @@ void GatherArena::release(void* slot) {
 }
 
 void GatherArena::release(void* slot, std::optional<c10::Event> free_from) {
-  auto held = std::find_if(slots_.begin(), slots_.end(),
-                           [&](const Slot& s) { return s.buffer.data() == slot; });
+  const auto held = std::ranges::find_if(slots_, holds(slot));
   check_invariant(held != slots_.end() && held->used, "a slot is released that is not held");
   held->used = false;
   held->free_from = std::move(free_from);
-}
-
-void GatherArena::await(const Slot& slot) const {
-  if (slot.free_from) {
-    slot.free_from->block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-  }
 }
 
 void GatherArena::free_from_now() {
@@ -83,15 +68,14 @@ void GatherArena::free_from_now() {
 }
 
 const c10::Event* GatherArena::free_from(void* slot) const {
-  const auto held = std::find_if(slots_.begin(), slots_.end(),
-                                 [&](const Slot& s) { return s.buffer.data() == slot; });
+  const auto held = std::ranges::find_if(slots_, holds(slot));
   return held == slots_.end() || !held->free_from ? nullptr : &*held->free_from;
 }
 
 void GatherArena::await_free(void* slot) const {
-  const auto held = std::find_if(slots_.begin(), slots_.end(),
-                                 [&](const Slot& s) { return s.buffer.data() == slot; });
-  await(*held);
+  if (const c10::Event* const free = free_from(slot)) {
+    free->block(current_stream(device_));
+  }
 }
 
 }  // namespace sherd::detail

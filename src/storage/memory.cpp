@@ -14,17 +14,12 @@
 #include <sys/mman.h>
 
 #include "sherd/error.h"
-#include "storage/device_graph.h"
+#include "storage/device.h"
 #include "storage/own_work.h"
-#include "storage/profiler_range.h"
 
 namespace sherd {
 
 namespace {
-
-using detail::ProfilerRange;
-
-constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
 
 const char* name_of(MemoryKind kind) {
   switch (kind) {
@@ -59,32 +54,15 @@ const char* name_of(MemoryKind kind) {
                                          "training needs; use more ranks or smaller units.");
 }
 
-// Anonymous mappings are zeroed and aligned to pages; a large one is aligned to huge pages by
-// mapping a little more.
 void* map_zeroed(std::int64_t bytes, MemoryKind kind) {
-  const bool huge = bytes >= kHugePageBytes;
-  const std::size_t size = static_cast<std::size_t>(bytes + (huge ? kHugePageBytes : 0));
-  void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) {
+  void* const data = detail::map_memory(bytes, PROT_READ | PROT_WRITE);
+  if (data == nullptr) {
     refused(bytes, kind, std::strerror(errno));
   }
-  if (!huge) {
-    return base;
+  if (bytes >= detail::kHugePageBytes) {
+    madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
   }
-  auto start = reinterpret_cast<std::uintptr_t>(base);
-  const auto page = static_cast<std::uintptr_t>(kHugePageBytes);
-  const std::uintptr_t aligned = (start + page - 1) / page * page;
-  if (aligned > start) {
-    munmap(base, aligned - start);
-  }
-  const std::uintptr_t end = start + size;
-  const std::uintptr_t used_end = aligned + static_cast<std::uintptr_t>(bytes);
-  const std::uintptr_t tail = (used_end + 4095) / 4096 * 4096;
-  if (end > tail) {
-    munmap(reinterpret_cast<void*>(tail), end - tail);
-  }
-  madvise(reinterpret_cast<void*>(aligned), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
-  return reinterpret_cast<void*>(aligned);
+  return data;
 }
 
 struct Mapping {
@@ -118,7 +96,7 @@ void forget(void* context) {
 
 // On the meta device there is nothing to point at, but buffers are told apart by their addresses.
 c10::DataPtr on_meta(std::int64_t bytes, MemoryKind kind) {
-  const ProfilerRange range(name_of(kind));
+  const auto range = detail::profiler_range(name_of(kind));
   const c10::Device meta(c10::kMeta);
   auto* held =
       new c10::DataPtr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<std::size_t>(bytes)));

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include "sherd/error.h"
@@ -50,6 +51,16 @@ void check_invariant(bool holds, const char* broken) {
     throw Error(ExitCode::Internal,
                 std::string("a bug of Sherd: ") + broken + ". Please report it with this message.");
   }
+}
+
+std::shared_ptr<void> profiler_range(const char* name) {
+  auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
+  if (!callbacks.has_value()) {
+    return nullptr;
+  }
+  const auto range = std::make_shared<at::RecordFunction>(std::move(*callbacks));
+  range->before(name);
+  return range;
 }
 
 }  // namespace sherd::detail

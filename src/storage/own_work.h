@@ -1,16 +1,17 @@
 #pragma once
-// One exception type: out of memory, and broken invariants, as Error.
+// The library's own work: one exception type for it, and its ranges in profiles.
 
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
 namespace sherd::detail {
 
-/// What `error` says, without LibTorch's stack trace.
+/// Returns what `error` says, without LibTorch's stack trace.
 [[nodiscard]] std::string message_of(const std::exception& error);
 
-/// Called in a handler: rethrows what it handles; a failed allocation, of LibTorch or the C++
+/// Called in a handler. Rethrows the exception: a failed allocation, of LibTorch or the C++
 /// library, as Error(OutOfMemory), and a failed assertion as Error(Internal).
 [[noreturn]] void throw_on();
 
@@ -25,7 +26,20 @@ decltype(auto) own_work(Fn&& fn) {
   }
 }
 
+/// Runs work of a destructor. Its exceptions are lost: later calls to the device fail as well.
+template <class Fn>
+void quietly(Fn&& fn) {
+  try {
+    std::forward<Fn>(fn)();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
 /// Throws Error(Internal), which names `broken` and asks for a report, unless `holds`.
 void check_invariant(bool holds, const char* broken);
+
+/// Returns a range of LibTorch's profilers, which lasts while the result lives; null if none is on.
+/// `name` must outlive it.
+[[nodiscard]] std::shared_ptr<void> profiler_range(const char* name);
 
 }  // namespace sherd::detail

@@ -1,10 +1,11 @@
 #include "storage/storage.h"
 
-#include <algorithm>
-#include <exception>
+#include <optional>
+#include <utility>
 
+#include "storage/device.h"
 #include "storage/movable_storage.h"
-#include "storage/streams.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -24,54 +25,24 @@ std::shared_ptr<void> Storage::read() {
     return nullptr;
   }
   hold(Access::Read);
-  return {this, [](Storage* storage) {
-            try {
-              storage->drop();
-            } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): as each later call
-            }                                  // to the device says
-          }};
-}
-
-Buffer SpareBuffers::take(std::int64_t bytes, MemoryKind kind,
-                          const std::shared_ptr<MemoryLedger>& ledger, c10::Device device) {
-  const auto found = std::find_if(buffers_.begin(), buffers_.end(),
-                                  [&](const Buffer& buffer) { return buffer.bytes() == bytes; });
-  if (found == buffers_.end()) {
-    return {bytes, kind, ledger, device};
-  }
-  Buffer taken = std::move(*found);
-  buffers_.erase(found);
-  return taken;
-}
-
-ResidentStorage::ResidentStorage(std::int64_t numel, c10::ScalarType dtype, MemoryKind kind,
-                                 std::shared_ptr<MemoryLedger> ledger, c10::Device device,
-                                 std::shared_ptr<SpareBuffers> spare)
-    : numel_(numel),
-      dtype_(dtype),
-      kind_(kind),
-      ledger_(std::move(ledger)),
-      device_(device),
-      spare_(std::move(spare)) {
-  if (spare_ == nullptr) {
-    static_cast<void>(ResidentStorage::tensor());
-  }
+  return {this, [](Storage* storage) { quietly([storage] { storage->drop(); }); }};
 }
 
 const at::Tensor& ResidentStorage::tensor() {
   if (!tensor_.defined()) {
     const std::int64_t bytes = numel_ * static_cast<std::int64_t>(c10::elementSize(dtype_));
-    buffer_ = spare_ == nullptr ? Buffer(bytes, kind_, ledger_, device_)
-                                : spare_->take(bytes, kind_, ledger_, device_);
-    tensor_ = flat_tensor(buffer_.data(), numel_, dtype_, device_);
+    slot_ = bytes == 0 ? nullptr : slots_->acquire(bytes);
+    tensor_ = flat_tensor(slot_, numel_, dtype_, device_);
   }
   return tensor_;
 }
 
 void ResidentStorage::discard() {
-  if (spare_ != nullptr) {
+  if (slots_ != nullptr) {
     tensor_.reset();
-    spare_->give(std::move(buffer_));
+    if (slot_ != nullptr) {
+      slots_->release(std::exchange(slot_, nullptr), std::nullopt);
+    }
   }
 }
 

@@ -11,7 +11,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "sherd/memory.h"
+#include "storage/gather_arena.h"
 
 namespace sherd::detail {
 
@@ -96,40 +96,30 @@ class Storage {
   at::Tensor tensor_;  ///< where it is kept
 };
 
-/// Buffers that were given back, for the next of the same size.
-class SpareBuffers {
- public:
-  [[nodiscard]] Buffer take(std::int64_t bytes, MemoryKind kind,
-                            const std::shared_ptr<MemoryLedger>& ledger, c10::Device device);
-  void give(Buffer buffer) { buffers_.push_back(std::move(buffer)); }
-
- private:
-  std::vector<Buffer> buffers_;
-};
-
 /// In the memory that the model is computed in.
 class ResidentStorage final : public Storage {
  public:
-  /// Memory of somebody else's.
-  explicit ResidentStorage(at::Tensor tensor) { tensor_ = std::move(tensor); }
-  /// `spare`: memory is taken from there with the first tensor(), and given back by discard();
-  /// null: allocated now.
-  ResidentStorage(std::int64_t numel, c10::ScalarType dtype, MemoryKind kind,
-                  std::shared_ptr<MemoryLedger> ledger, c10::Device device,
-                  std::shared_ptr<SpareBuffers> spare = nullptr);
+  /// `buffer`: the tensor's memory; empty if somebody else owns it.
+  explicit ResidentStorage(at::Tensor tensor, Buffer buffer = {}) : buffer_(std::move(buffer)) {
+    tensor_ = std::move(tensor);
+  }
+  /// Takes a slot with the first tensor(), and gives it back in discard(). All its users are on one
+  /// stream.
+  ResidentStorage(std::int64_t numel, c10::ScalarType dtype, c10::Device device,
+                  std::shared_ptr<GatherArena> slots)
+      : numel_(numel), dtype_(dtype), device_(device), slots_(std::move(slots)) {}
 
   [[nodiscard]] const at::Tensor& tensor() override;
   [[nodiscard]] bool is_resident() const override { return true; }
   void discard() override;
 
  private:
+  Buffer buffer_;
   std::int64_t numel_ = 0;
   c10::ScalarType dtype_ = c10::ScalarType::Float;
-  MemoryKind kind_ = MemoryKind::GradientShard;
-  std::shared_ptr<MemoryLedger> ledger_;
   c10::Device device_ = c10::kCPU;
-  std::shared_ptr<SpareBuffers> spare_;
-  Buffer buffer_;
+  std::shared_ptr<GatherArena> slots_;
+  void* slot_ = nullptr;
 };
 
 }  // namespace sherd::detail

@@ -1,13 +1,21 @@
 #include "storage/stores.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
+
+#include "storage/movable_storage.h"
 
 namespace sherd::detail {
 
 Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<MemoryLedger> ledger,
                const StorageFactory* factory)
-    : offload_(offload), device_(device), ledger_(std::move(ledger)), factory_(factory) {
+    : offload_(offload),
+      device_(device),
+      ledger_(std::move(ledger)),
+      factory_(factory),
+      resident_gradients_(std::make_shared<GatherArena>(
+          std::numeric_limits<std::int64_t>::max(), ledger_, device_, MemoryKind::GradientShard)) {
   const auto open = [&](Part part, const std::string& folder, bool is_on_host) {
     if (!folder.empty()) {
       files_[static_cast<std::size_t>(part)] =
@@ -51,8 +59,12 @@ std::unique_ptr<Storage> Stores::make(Part part, std::int64_t numel, c10::Scalar
   if (auto storage = offloaded(part, numel, dtype, kind)) {
     return storage;
   }
-  const auto spare = part == Part::Gradients ? spare_gradients_ : nullptr;
-  return std::make_unique<ResidentStorage>(numel, dtype, kind, ledger_, device_, spare);
+  if (part == Part::Gradients) {
+    return std::make_unique<ResidentStorage>(numel, dtype, device_, resident_gradients_);
+  }
+  Buffer buffer(numel * static_cast<std::int64_t>(c10::elementSize(dtype)), kind, ledger_, device_);
+  const at::Tensor tensor = flat_tensor(buffer.data(), numel, dtype, device_);
+  return std::make_unique<ResidentStorage>(tensor, std::move(buffer));
 }
 
 FileStore* Stores::file(Part part) const {

@@ -74,8 +74,8 @@ class Stores {
   const StorageFactory* factory_;
   std::shared_ptr<FileStore> files_[3];  // by part
   std::shared_ptr<CopyEngine> copies_;
+  std::shared_ptr<GatherArena> resident_gradients_;
   std::shared_ptr<HostSlots> gradient_slots_;
-  std::shared_ptr<SpareBuffers> spare_gradients_ = std::make_shared<SpareBuffers>();
   std::shared_ptr<ActivationStore> activations_;
 };
 

@@ -3,13 +3,12 @@
 // where it happened.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "sherd/error.h"
 #include "sherd/world.h"
-#include "storage/profiler_range.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -41,10 +40,7 @@ class Collectives {
     if (work == Work::Collective && compares_) {
       compare_with_other_ranks(operation, unit);
     }
-    std::optional<ProfilerRange> range;
-    if (work != Work::Local) {
-      range.emplace(operation);
-    }
+    const auto range = work == Work::Local ? nullptr : profiler_range(operation);
     try {
       return std::forward<Fn>(fn)();
     } catch (...) {

@@ -6,9 +6,8 @@
 
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
-#include "storage/device_graph.h"
+#include "storage/device.h"
 #include "storage/movable_storage.h"
-#include "storage/streams.h"
 
 namespace sherd::detail {
 

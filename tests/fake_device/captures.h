@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/storage/device_graph.h"
+#include "src/storage/device.h"
 #include "tests/fake_device/streams.h"
 
 namespace sherd::fake {

@@ -12,7 +12,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
-#include "storage/pinned_buffer.h"
+#include "storage/device.h"
 #include "tests/fake_device/captures.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/streams.h"

@@ -1,0 +1,162 @@
+#include "storage/device.h"
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <sys/mman.h>
+
+#include "sherd/error.h"
+#include "storage/own_work.h"
+
+namespace sherd::detail {
+
+namespace {
+
+// What the library of a kind of devices has registered.
+template <class Functions>
+std::atomic<const Functions*>& registered(c10::DeviceType type) {
+  static std::array<std::atomic<const Functions*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> all{};
+  return all.at(static_cast<std::size_t>(type));
+}
+
+}  // namespace
+
+std::optional<c10::Event> reached_by_current_stream(c10::Device device) {
+  if (device.is_cpu() || device.is_meta()) {
+    return std::nullopt;
+  }
+  return CopyStreams::reached(current_stream(device));
+}
+
+CopyStreams::CopyStreams(c10::Device device)
+    : to_device_(side_stream(device, StreamPriority::Normal)),
+      to_host_(side_stream(device, StreamPriority::Normal)) {}
+
+CopyStreams::~CopyStreams() {
+  quietly([this] {
+    order(to_device_, current());
+    order(to_host_, current());
+  });
+}
+
+void CopyStreams::order(const c10::Stream& earlier, const c10::Stream& later) {
+  reached(earlier).block(later);
+}
+
+c10::Event CopyStreams::reached(const c10::Stream& stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  return event;
+}
+
+void CopyStreams::copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to) {
+  const at::NoGradGuard no_grad;
+  const c10::StreamGuard guard(stream);
+  at::Tensor target = to;
+  target.copy_(from, /*non_blocking=*/true);
+}
+
+void CopyStreams::synchronize() const {
+  to_device_.synchronize();
+  to_host_.synchronize();
+}
+
+void set_graph_functions(c10::DeviceType type, const GraphFunctions* functions) {
+  registered<GraphFunctions>(type) = functions;
+}
+
+const GraphFunctions* graph_functions(c10::DeviceType type) {
+  return registered<GraphFunctions>(type).load();
+}
+
+std::uint64_t capture_of(const c10::Stream& stream) {
+  const GraphFunctions* const functions = graph_functions(stream.device_type());
+  return functions == nullptr ? 0 : functions->capture_of(stream);
+}
+
+std::uint64_t capture_of(c10::Device device) {
+  return graph_functions(device.type()) == nullptr ? 0 : capture_of(current_stream(device));
+}
+
+DeviceGraph::DeviceGraph(const c10::Stream& stream, const DeviceGraph* beside,
+                         const std::function<void()>& work)
+    : functions_(graph_functions(stream.device_type())) {
+  const c10::StreamGuard guard(stream);
+  graph_ = functions_->begin(beside == nullptr ? nullptr : beside->graph_);
+  try {
+    work();
+  } catch (...) {
+    quietly([this] { functions_->end(graph_.get()); });
+    throw;
+  }
+  functions_->end(graph_.get());
+}
+
+void DeviceGraph::launch() const {
+  functions_->launch(graph_.get());
+}
+
+// A large mapping is aligned by mapping a little more.
+void* map_memory(std::int64_t bytes, int protection, int flags) {
+  constexpr std::size_t kPageBytes = 4096;
+  constexpr auto kHuge = static_cast<std::size_t>(kHugePageBytes);
+  const std::size_t more = bytes >= kHugePageBytes ? kHuge : 0;
+  const std::size_t size = static_cast<std::size_t>(bytes) + more;
+  void* const base = ::mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (base == MAP_FAILED || more == 0) {
+    return base == MAP_FAILED ? nullptr : base;
+  }
+  auto* const start = static_cast<char*>(base);
+  const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(base) % kHuge) % kHuge;
+  const std::size_t end = (before + size - more + kPageBytes - 1) / kPageBytes * kPageBytes;
+  if (before > 0) {
+    ::munmap(start, before);
+  }
+  if (end < size) {
+    ::munmap(start + end, size - end);
+  }
+  return start + before;
+}
+
+void set_host_pinning(c10::DeviceType type, const HostPinning* pinning) {
+  registered<HostPinning>(type) = pinning;
+}
+
+PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
+                           std::shared_ptr<MemoryLedger> ledger, c10::Device device)
+    : device_(device.is_meta() ? device : c10::Device(c10::kCPU)),
+      ledger_(std::move(ledger)),
+      bytes_(bytes),
+      // In a ledger of its own: the model's counts what lies on the device.
+      memory_(device.is_meta() ? 0 : bytes, kind, std::make_shared<MemoryLedger>(), device_),
+      data_(device.is_meta() ? this : memory_.data()) {
+  const HostPinning* const pinning = registered<HostPinning>(device.type()).load();
+  if (pinning != nullptr && bytes > 0) {
+    const c10::DeviceGuard guard(device);
+    if (!pinning->pin(data_, bytes)) {
+      throw Error(ExitCode::OutOfMemory,
+                  "out of memory: " + std::to_string(bytes) +
+                      " bytes of the host could not be pinned for " + device.str() +
+                      ". `free -m` says what the host has; offload less (ShardOptions::offload), "
+                      "or use more hosts.");
+    }
+    pinned_by_ = pinning;
+    pinned_for_ = device;
+  }
+  ledger_->add_on_host(bytes);
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (pinned_by_ != nullptr) {
+    const c10::DeviceGuard guard(pinned_for_);  // else a context is made on another
+    pinned_by_->unpin(data_);
+  }
+  ledger_->add_on_host(-bytes_);
+}
+
+}  // namespace sherd::detail
