@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -38,29 +37,23 @@ kernels::AdamWStep step_numbers(const AdamWOptions& o, int64_t step, double grad
           .number = static_cast<uint32_t>(step)};
 }
 
-void check_lr(double lr) {
-  if (!(lr >= 0) || !std::isfinite(lr)) {
+void check_number(const std::string& name, double value) {
+  if (!(value >= 0) || !std::isfinite(value)) {
     throw Error(ExitCode::Usage,
-                "[AdamW] lr must be a number of at least 0, got " + std::to_string(lr) + ".");
+                name + " must be a number of at least 0, got " + std::to_string(value) + ".");
   }
 }
 
 void check_options(const AdamWOptions& options) {
-  check_lr(options.lr);
+  check_number("[AdamW] lr", options.lr);
   for (const double beta : {options.betas.first, options.betas.second}) {
     if (!(beta >= 0 && beta < 1)) {
       throw Error(ExitCode::Usage, "[AdamW] betas must be at least 0 and below 1, got " +
                                        std::to_string(beta) + ".");
     }
   }
-  if (!(options.eps >= 0) || !std::isfinite(options.eps)) {
-    throw Error(ExitCode::Usage, "[AdamW] eps must be a number of at least 0, got " +
-                                     std::to_string(options.eps) + ".");
-  }
-  if (!(options.weight_decay >= 0) || !std::isfinite(options.weight_decay)) {
-    throw Error(ExitCode::Usage, "[AdamW] weight_decay must be a number of at least 0, got " +
-                                     std::to_string(options.weight_decay) + ".");
-  }
+  check_number("[AdamW] eps", options.eps);
+  check_number("[AdamW] weight_decay", options.weight_decay);
 }
 
 }  // namespace
@@ -99,13 +92,9 @@ struct AdamW::Impl {
   void uncount_what_was_left_out();
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void await_update() const;
-  void sort_as_forward(std::vector<SegmentMoments*>& due) const;
   void update(const std::vector<SegmentMoments*>& due);
-  void await_what_callers_hold(const std::vector<SegmentMoments*>& due) const;
-  void add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state);
   void update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors);
   void update_in_backward(detail::SegmentGradients& gradients);
-  void forget_failed_backward();
   void check_there_are_gradients() const;
   void add_segment(const detail::SegmentOfUnit& of, const std::vector<ParamGroup>& param_groups);
   [[nodiscard]] AdamWOptions& group(size_t index);
@@ -195,24 +184,19 @@ void AdamW::Impl::await_update() const {
   }
 }
 
-// In forward order.
-void AdamW::Impl::sort_as_forward(std::vector<SegmentMoments*>& due) const {
-  std::map<int, size_t> places;
-  for (const int unit : engine().step.schedule().order()) {
-    places.emplace(unit, places.size());
-  }
-  const auto place = [&](const SegmentMoments* state) {
-    const auto found = places.find(state->of.unit->index());
-    return found == places.end() ? places.size() : found->second;
-  };
-  std::stable_sort(due.begin(), due.end(),
-                   [&](const auto* a, const auto* b) { return place(a) < place(b); });
-}
-
 void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   std::vector<Stretch> stretches;
   for (SegmentMoments* state : due) {
-    add_due_stretches(stretches, *state);
+    for (const detail::Run& run : state->runs) {
+      if (is_updated(*state, run.place)) {
+        Updated& updated = state->updated.at(run.place);
+        ++updated.steps;
+        if (asked) {
+          asked->counted.push_back(&updated);
+        }
+        add_stretches(stretches, *state, run);
+      }
+    }
   }
   detail::CopyEngine* const copies = engine().model.offload->copies();
   const bool on_side_stream = engine().model.offload->updates_on_side_stream() && !mode.in_backward;
@@ -229,41 +213,12 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   }
 }
 
-// Callers hold some of what was updated, and know of no stream.
-void AdamW::Impl::await_what_callers_hold(const std::vector<SegmentMoments*>& due) const {
-  if (std::any_of(due.begin(), due.end(),
-                  [](const auto* state) { return state->of.segment->is_exposed(); })) {
-    await_update();
-  }
-}
-
-void AdamW::Impl::add_due_stretches(std::vector<Stretch>& stretches, SegmentMoments& state) {
-  for (const detail::Run& run : state.runs) {
-    if (is_updated(state, run.place)) {
-      Updated& updated = state.updated.at(run.place);
-      ++updated.steps;
-      if (asked) {
-        asked->counted.push_back(&updated);
-      }
-      add_stretches(stretches, state, run);
-    }
-  }
-}
-
 void AdamW::Impl::update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors) {
   const Updated& updated = stretch.state->updated.at(stretch.run->place);
   tensors.grad_scale = grad_scale;
   detail::shard_math::adamw(tensors,
                             step_numbers(groups[updated.group], updated.steps,
                                          engine().step.gradients().pending_factor().number));
-}
-
-// Units updated before the failure may be updated again.
-void AdamW::Impl::forget_failed_backward() {
-  if (failures_seen != engine().step.failed_backwards()) {
-    failures_seen = engine().step.failed_backwards();
-    updated_in_backward.clear();
-  }
 }
 
 void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
@@ -274,7 +229,10 @@ void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
     gradients.release_shard();  // of parameters that are not updated
     return;
   }
-  forget_failed_backward();
+  const int64_t failures = engine().step.failed_backwards();
+  if (std::exchange(failures_seen, failures) != failures) {
+    updated_in_backward.clear();  // units updated before the failure may be updated again
+  }
   if (!updated_in_backward.insert(&gradients).second) {
     throw Error(ExitCode::Usage,
                 "[backward] unit '" + state->of.unit->name() +
@@ -370,7 +328,10 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
       due.push_back(&state);
     }
   }
-  sort_as_forward(due);
+  const std::vector<int>& order = on.step.schedule().order();
+  std::ranges::stable_sort(due, {}, [&order](const SegmentMoments* state) {
+    return std::ranges::find(order, state->of.unit->index()) - order.begin();
+  });
   grad_scale = grad_scale_with(found_inf);
   if (found_inf.defined()) {
     asked.emplace(Asked{HostCopy(found_inf), {}});
@@ -380,7 +341,9 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   }
   ++steps;
   update(due);
-  await_what_callers_hold(due);
+  if (std::ranges::any_of(due, [](const auto* one) { return one->of.segment->is_exposed(); })) {
+    await_update();  // callers hold some of what was updated, and know of no stream
+  }
   detail::rest(on.model);
   for (const detail::State state : {detail::State::TrainedValues, detail::State::Optimizer}) {
     on.step.writing_ended(state);
@@ -395,7 +358,7 @@ void AdamW::zero_grad() {
 }
 
 void AdamW::set_lr(double lr) {
-  check_lr(lr);
+  check_number("[AdamW] lr", lr);
   for (AdamWOptions& group : impl_->groups) {
     group.lr = lr;
   }
@@ -412,7 +375,7 @@ AdamWOptions& AdamW::Impl::group(size_t index) {
 }
 
 void AdamW::set_lr(size_t group, double lr) {
-  check_lr(lr);
+  check_number("[AdamW] lr", lr);
   impl_->group(group).lr = lr;
 }
 
@@ -421,11 +384,7 @@ double AdamW::lr(size_t group) const {
 }
 
 void AdamW::scale_lr(double factor) {
-  if (!(factor >= 0) || !std::isfinite(factor)) {
-    throw Error(ExitCode::Usage,
-                "[AdamW::scale_lr] the factor must be a number of at least 0, got " +
-                    std::to_string(factor) + ".");
-  }
+  check_number("[AdamW::scale_lr] the factor", factor);
   for (size_t group = 0; group < impl_->groups.size(); ++group) {
     impl_->groups[group].lr = factor * impl_->initial_lrs[group];
   }

@@ -3,27 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "storage/movable_storage.h"
-
 namespace sherd::detail {
 
 namespace {
-
-// Offsets of each updated parameter's moments, by place, and their total number: laid out as the
-// piece is, or packed where the optimizer leaves some parameters alone.
-std::pair<std::map<size_t, int64_t>, int64_t> lay_out_moments(const SegmentMoments& state) {
-  const SegmentLayout& layout = state.of.segment->layout();
-  const bool whole = state.updated.size() == layout.places.size();
-  const auto alignment = kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
-  std::map<size_t, int64_t> offsets;
-  int64_t end = 0;
-  for (const auto& [index, updated] : state.updated) {
-    const HeldPart held = state.of.unit->held_part(*updated.parameter);
-    offsets[index] = whole ? held.start : end;
-    end += (held.range.size() + alignment - 1) / alignment * alignment;
-  }
-  return {std::move(offsets), whole ? layout.shard_numel : end};
-}
 
 constexpr int64_t kStretch = int64_t{1} << 20;
 
@@ -53,67 +35,55 @@ bool is_gradient(const StoredView& one, const Stretch& stretch) {
   return one.storage == &stretch.state->of.segment->gradients()->storage();
 }
 
-// One stretch that is updated, one that is read, and two that are written; of a device one more,
-// whose pages are copied.
-void raise_limits(const std::vector<SegmentMoments>& segments) {
-  for (const SegmentMoments& state : segments) {
-    for (const Run& run : state.runs) {
-      const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
-      std::map<FileStore*, int64_t> bytes;
-      for (const StoredView& one : largest.stored()) {
-        if (FileStore* const file = one.storage->file()) {
-          bytes[file] += static_cast<int64_t>(one.view.nbytes()) + FileChunk::kBytes;
-        }
-      }
-      for (const auto& [file, of_a_stretch] : bytes) {
-        const int64_t in_flight = file->is_behind_host() ? 5 : 4;
-        file->raise_limit(in_flight * of_a_stretch);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& model) {
   const FlatSegment& segment = *state.of.segment;
-  const auto [offsets, numel] = lay_out_moments(state);
+  const SegmentLayout& layout = segment.layout();
+  // Moments lie as the shard does, or packed if the optimizer leaves some parameters alone.
+  const bool as_shard = state.updated.size() == layout.places.size();
+  const auto alignment = kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
+  std::vector<int64_t> offsets;
+  int64_t numel = 0;
+  for (const auto& [place, updated] : state.updated) {
+    const HeldPart held = state.of.unit->held_part(*updated.parameter);
+    const auto part = [&held](const at::Tensor& shard) {
+      return shard.defined() ? held.of(shard) : at::Tensor();
+    };
+    Run& run = state.runs.emplace_back();
+    run.begin = held.start;
+    run.numel = held.range.size();
+    run.place = place;
+    run.tensors.master = part(segment.master());
+    if (!segment.master().is_same(segment.travelling())) {
+      run.tensors.travelling = part(segment.travelling());
+    }
+    run.tensors.first_element = held.range.begin;
+    run.tensors.low = part(segment.low());
+    offsets.push_back(as_shard ? held.start : numel);
+    numel += (run.numel + alignment - 1) / alignment * alignment;
+  }
+  numel = as_shard ? layout.shard_numel : numel;
   state.moments =
       model.offload->make(Part::Optimizer, 2 * numel, dtype, MemoryKind::OptimizerState);
-  const at::Tensor exp_avg = state.moments->tensor().narrow(0, 0, numel);
-  const at::Tensor exp_avg_sq = state.moments->tensor().narrow(0, numel, numel);
-  for (const auto& [place, offset] : offsets) {
-    const HeldPart held = state.of.unit->held_part(*state.updated.at(place).parameter);
-    const auto moment = [&, from = offset](const at::Tensor& all) {
-      return all.narrow(0, from, held.range.size());
-    };
-    const auto part = [&held](const at::Tensor& piece) {
-      return piece.defined() ? held.of(piece) : at::Tensor();
-    };
-    const bool is_whole = segment.master().is_same(segment.travelling());
-    state.runs.push_back({held.start,
-                          held.range.size(),
-                          place,
-                          {.master = part(segment.master()),
-                           .exp_avg = moment(exp_avg),
-                           .exp_avg_sq = moment(exp_avg_sq),
-                           .gradient = at::Tensor(),
-                           .travelling = is_whole ? at::Tensor() : part(segment.travelling()),
-                           .first_element = held.range.begin,
-                           .low = part(segment.low())}});
+  const at::Tensor moments = state.moments->tensor();
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    Run& run = state.runs[i];
+    run.tensors.exp_avg = moments.narrow(0, offsets[i], run.numel);
+    run.tensors.exp_avg_sq = moments.narrow(0, numel + offsets[i], run.numel);
   }
   state.stored = stored_of(state);
 }
 
 shard_math::AdamWTensors Stretch::tensors() const {
-  const shard_math::AdamWTensors& all = run->tensors;
-  return {.master = of(all.master),
-          .exp_avg = of(all.exp_avg),
-          .exp_avg_sq = of(all.exp_avg_sq),
-          .gradient = gradient(),
-          .travelling = of(all.travelling),
-          .first_element = all.first_element + first,
-          .low = of(all.low)};
+  shard_math::AdamWTensors part = run->tensors;
+  for (at::Tensor* const tensor :
+       {&part.master, &part.exp_avg, &part.exp_avg_sq, &part.travelling, &part.low}) {
+    *tensor = of(*tensor);
+  }
+  part.gradient = gradient();
+  part.first_element += first;
+  return part;
 }
 
 std::vector<StoredView> Stretch::stored() const {
@@ -136,12 +106,23 @@ void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state,
 }
 
 void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) {
-  raise_limits(segments);
   for (const SegmentMoments& state : segments) {
     for (const Run& run : state.runs) {
+      const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
+      const std::vector<StoredView> views = largest.stored();
+      std::map<FileStore*, int64_t> bytes;
+      for (const StoredView& one : views) {
+        if (FileStore* const file = one.storage->file()) {
+          bytes[file] += static_cast<int64_t>(one.view.nbytes()) + FileChunk::kBytes;
+        }
+      }
+      // One stretch that is updated, one that is read, and two that are written; of a device one
+      // more, whose pages are copied.
+      for (const auto& [file, of_a_stretch] : bytes) {
+        file->raise_limit((file->is_behind_host() ? 5 : 4) * of_a_stretch);
+      }
       if (copies != nullptr) {
-        const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
-        copies->reserve(CopyEngine::bytes_in_slot(largest.stored()));
+        copies->reserve(CopyEngine::bytes_in_slot(views));
       }
     }
   }
@@ -160,27 +141,26 @@ StretchQueue::~StretchQueue() {
   }
 }
 
-// Files are read one stretch ahead of it.
+void StretchQueue::read_ahead(size_t stretch) {
+  if (stretch < stretches_.size()) {
+    for (const StoredView& next : stretches_[stretch].stored()) {
+      next.storage->read_ahead(next.view);
+    }
+  }
+}
+
 void StretchQueue::fetch_from_host(size_t stretch) {
   if (stretch >= stretches_.size()) {
     return;
   }
-  if (stretch + 1 < stretches_.size()) {
-    for (const StoredView& next : stretches_[stretch + 1].stored()) {
-      next.storage->read_ahead(next.view);
-    }
-  }
+  read_ahead(stretch + 1);
   const std::vector<StoredView> views = stretches_[stretch].stored();
   const bool has_gradient = !views.empty() && is_gradient(views.back(), stretches_[stretch]);
   copies_->fetch(views, views.size() - (has_gradient ? 1 : 0));
 }
 
 void StretchQueue::use_files() {
-  if (next_ + 1 < stretches_.size()) {
-    for (const StoredView& next : stretches_[next_ + 1].stored()) {
-      next.storage->read_ahead(next.view);
-    }
-  }
+  read_ahead(next_ + 1);
   std::vector<std::shared_ptr<void>> used;
   for (const StoredView& one : front().stored()) {
     used.push_back(one.storage->use(one.view, !is_gradient(one, front())));

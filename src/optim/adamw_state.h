@@ -86,6 +86,7 @@ class StretchQueue {
   void pop();
 
  private:
+  void read_ahead(size_t stretch);
   void use_files();
   void fetch_from_host(size_t stretch);
 
