@@ -30,22 +30,27 @@ std::string StateEntry::described() const {
   return (is_buffer() ? "buffer '" : "parameter '") + name + "'";
 }
 
+std::string StateEntry::shape_fault(at::IntArrayRef given) const {
+  const at::IntArrayRef own(shape);
+  return own == given ? ""
+                      : "has shape " + c10::str(own) + " in the model, and " + c10::str(given) +
+                            " was given";
+}
+
+std::string StateEntry::dtype_fault(c10::ScalarType given) const {
+  return c10::isFloatingType(given) == mine.is_floating_point()
+             ? ""
+             : std::string("is ") + c10::toString(original_dtype) + " in the model, and " +
+                   c10::toString(given) + " was given";
+}
+
 std::string StateEntry::mismatch(const at::Tensor& tensor) const {
-  if (!tensor.defined()) {
-    return described() + " is missing";
+  std::string fault = tensor.defined() ? shape_fault(tensor.sizes()) : "is missing";
+  if (fault.empty()) {
+    fault = tensor.is_meta() ? "was given on the meta device, without values"
+                             : dtype_fault(tensor.scalar_type());
   }
-  if (tensor.sizes() != at::IntArrayRef(shape)) {
-    return described() + " has shape " + c10::str(at::IntArrayRef(shape)) + " in the model, and " +
-           c10::str(tensor.sizes()) + " was given";
-  }
-  if (tensor.is_meta()) {
-    return described() + " was given on the meta device, without values";
-  }
-  if (tensor.is_floating_point() != mine.is_floating_point()) {
-    return described() + " is " + c10::toString(original_dtype) + " in the model, and " +
-           c10::toString(tensor.scalar_type()) + " was given";
-  }
-  return "";
+  return fault.empty() ? "" : described() + " " + fault;
 }
 
 void StateEntry::write(int64_t first, const at::Tensor& values) {
@@ -116,6 +121,12 @@ std::vector<StateEntry> state_entries(ShardedModule& model) {
     entries.push_back(entry_of(buffer, shard_size));
   }
   return entries;
+}
+
+void check_no_faults(const std::string& what, const std::string& faults) {
+  if (!faults.empty()) {
+    throw Error(ExitCode::BadData, what + faults);
+  }
 }
 
 std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer* optimizer) {

@@ -38,6 +38,9 @@ struct StateEntry {
   [[nodiscard]] std::vector<std::string> names() const;
   /// Returns "parameter 'name'" or "buffer 'name'".
   [[nodiscard]] std::string described() const;
+  /// Returns why a tensor of this shape, or of this dtype, does not fit; empty if it does.
+  [[nodiscard]] std::string shape_fault(at::IntArrayRef given) const;
+  [[nodiscard]] std::string dtype_fault(c10::ScalarType given) const;
   /// Returns why `tensor` cannot be the whole of it; empty if it can.
   [[nodiscard]] std::string mismatch(const at::Tensor& tensor) const;
   /// Writes this rank's part of the elements [first, first + values.numel()) of the whole.
@@ -50,6 +53,9 @@ struct StateEntry {
 
 /// Returns parameters in registration order, then buffers. The first shard rank sends buffers.
 [[nodiscard]] std::vector<StateEntry> state_entries(ShardedModule& model);
+
+/// Throws Error(BadData) with `what` and the faults, unless there are none.
+void check_no_faults(const std::string& what, const std::string& faults);
 
 /// Returns the optimizer's shards by name of their parameter; none for null.
 [[nodiscard]] std::map<std::string, OptimizerShard> shards_of(

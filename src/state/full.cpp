@@ -156,9 +156,7 @@ void check_dict(const StateDict& dict, const std::vector<StateEntry>& entries) {
       faults += "\n  '" + item.key() + "' is unknown to the model";
     }
   }
-  if (!faults.empty()) {
-    throw Error(ExitCode::BadData, "the state is not that of this model:" + faults);
-  }
+  check_no_faults("the state is not that of this model:", faults);
 }
 
 // Rank 0's verdict on one tensor, sent to all ranks before the tensor.
@@ -197,9 +195,7 @@ struct Reader {
     if (failure) {
       std::rethrow_exception(failure);
     }
-    if (!faults.empty()) {
-      throw Error(ExitCode::BadData, "the tensors are not those of this model:" + faults);
-    }
+    check_no_faults("the tensors are not those of this model:", faults);
   }
 };
 
@@ -250,9 +246,7 @@ std::string check_dict(const OptimStateDict& dict, const std::vector<MomentEntri
       faults += "\n  '" + item.key() + "' is not a trainable parameter of the model";
     }
   }
-  if (!faults.empty()) {
-    throw Error(ExitCode::BadData, "the state is not that of this optimizer:" + faults);
-  }
+  check_no_faults("the state is not that of this optimizer:", faults);
   return steps.str();
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -64,24 +63,7 @@ void check_agreement(World& world, const std::vector<NamedTensor>& states) {
         }
         return text;
       });
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    std::istringstream expected(all[0]);
-    std::istringstream found(all[rank]);
-    std::string expected_line;
-    std::string found_line;
-    while (expected || found) {
-      std::getline(expected, expected_line);
-      std::getline(found, found_line);
-      if (expected_line != found_line) {
-        throw Error(ExitCode::RanksDisagree,
-                    "[sync_module_states] ranks disagree. Rank 0 has " +
-                        (expected_line.empty() ? "nothing more" : expected_line) + "; rank " +
-                        std::to_string(rank) + " has " +
-                        (found_line.empty() ? "nothing more" : found_line) +
-                        ". Build the same module on all ranks.");
-      }
-    }
-  }
+  detail::compare_ranks("[sync_module_states]", all, "Build the same module on all ranks.");
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -87,45 +86,40 @@ class ShardFiles {
  public:
   explicit ShardFiles(std::string folder) : folder_(std::move(folder)) {}
 
-  // Returns the blocks with any of the elements `wanted` of a piece's tensor: `kind` is "value" or
-  // one of OptimizerShard, `block_bytes` that of the manifest. Reads the file's header alone.
-  // Throws as SafetensorsFile, and Error(BadData), naming file and tensor, if the file does not
-  // match the manifest.
-  [[nodiscard]] std::vector<ShardBlock> blocks(const CheckpointPiece& piece,
-                                               const std::string& kind,
-                                               const std::string& parameter, int64_t block_bytes,
-                                               const Range& wanted) {
-    auto& file = files_[piece.file];
-    if (!file) {
-      file = std::make_unique<SafetensorsFile>(folder_ + "/" + piece.file);
-    }
+  // Adds the blocks with any of the elements `wanted` of a piece's tensor: `kind` is "value" or one
+  // of OptimizerShard, `block_bytes` that of the manifest. Reads the file's header alone. Throws as
+  // SafetensorsFile, and Error(BadData), naming file and tensor, if the file does not match the
+  // manifest.
+  void add_blocks(std::vector<ShardBlock>& blocks, const CheckpointPiece& piece,
+                  const std::string& kind, const std::string& parameter, int64_t block_bytes,
+                  const Range& wanted) {
+    const std::string path = folder_ + "/" + piece.file;
+    const SafetensorsFile& file = files_.try_emplace(piece.file, path).first->second;
     const std::string name = kind + "/" + parameter;
-    const SafetensorsEntry* entry = file->find(name);
+    const SafetensorsEntry* entry = file.find(name);
     const auto digests = piece.sha256.find(kind);
     if (entry == nullptr || entry->numel() != piece.end - piece.begin ||
         digests == piece.sha256.end() ||
         static_cast<int64_t>(digests->second.size()) !=
             blocks_in(entry->numel() * element_bytes(*entry), block_bytes)) {
-      damaged(*file, name, "does not match the manifest");
+      damaged(file, name, "does not match the manifest");
     }
     named_.insert(piece.file + "/" + name);
-    std::vector<ShardBlock> found;
     const int64_t at_a_time =
         block_bytes == 0 ? entry->numel() : block_bytes / element_bytes(*entry);
     for (int64_t i = wanted.begin / at_a_time; i * at_a_time < wanted.end; ++i) {
       const Range elements{i * at_a_time, std::min((i + 1) * at_a_time, entry->numel())};
-      found.push_back({file.get(), entry, elements, digests->second[static_cast<size_t>(i)]});
+      blocks.push_back({&file, entry, elements, digests->second[static_cast<size_t>(i)]});
     }
-    return found;
   }
 
   // Refuses a tensor of an opened file whose blocks were never requested: the manifest does not
   // name it. Throws Error(BadData).
   void check_all_named() const {
     for (const auto& [name, file] : files_) {
-      for (const SafetensorsEntry& entry : file->entries()) {
+      for (const SafetensorsEntry& entry : file.entries()) {
         if (!named_.contains(name + "/" + entry.name)) {
-          damaged(*file, entry.name, "is not in the manifest");
+          damaged(file, entry.name, "is not in the manifest");
         }
       }
     }
@@ -133,7 +127,7 @@ class ShardFiles {
 
  private:
   std::string folder_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, SafetensorsFile> files_;
   std::set<std::string> named_;
 };
 
@@ -257,8 +251,9 @@ std::vector<HostWork> planned_reads(ShardFiles& files, const std::string& folder
       const Range held = common({piece.begin, piece.end}, {begin, begin + values.numel()});
       if (held.size() > 0) {
         const Range wanted{held.begin - piece.begin, held.end - piece.begin};
-        for (const ShardBlock& block :
-             files.blocks(piece, kind, name, manifest.block_bytes, wanted)) {
+        std::vector<ShardBlock> blocks;
+        files.add_blocks(blocks, piece, kind, name, manifest.block_bytes, wanted);
+        for (const ShardBlock& block : blocks) {
           add_block(block, wanted, piece.begin - begin, values);
         }
       }
@@ -326,9 +321,8 @@ CheckpointManifest verify_checkpoint(const std::string& folder) {
   std::vector<detail::ShardBlock> blocks;
   detail::for_each_piece(manifest, [&](const std::string& name, const CheckpointPiece& piece) {
     for (const auto& [kind, digests] : piece.sha256) {
-      std::ranges::move(
-          files.blocks(piece, kind, name, manifest.block_bytes, {0, piece.end - piece.begin}),
-          std::back_inserter(blocks));
+      files.add_blocks(blocks, piece, kind, name, manifest.block_bytes,
+                       {0, piece.end - piece.begin});
     }
   });
   files.check_all_named();
@@ -350,9 +344,8 @@ void read_checkpoint_values(const std::string& folder, const CheckpointManifest&
   detail::ShardFiles files(folder);
   std::vector<detail::ShardBlock> blocks;
   for (const CheckpointPiece& piece : found->second.pieces) {
-    std::ranges::move(
-        files.blocks(piece, "value", name, manifest.block_bytes, {0, piece.end - piece.begin}),
-        std::back_inserter(blocks));
+    files.add_blocks(blocks, piece, "value", name, manifest.block_bytes,
+                     {0, piece.end - piece.begin});
   }
   const size_t at_a_time = static_cast<size_t>(std::min(at::get_num_threads(), 4));
   for (size_t first = 0; first < blocks.size(); first += at_a_time) {

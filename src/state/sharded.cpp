@@ -33,8 +33,7 @@ struct Transfer {
 // Returns why the piece is no part of the entry; empty if it is.
 std::string fault_of(const ParameterShard& piece, const detail::StateEntry& entry) {
   if (piece.shape != entry.shape) {
-    return "has shape " + c10::str(at::IntArrayRef(entry.shape)) + " in the model, and " +
-           c10::str(at::IntArrayRef(piece.shape)) + " was given";
+    return entry.shape_fault(piece.shape);
   }
   if (piece.begin < 0 || piece.end < piece.begin || piece.end > entry.numel() ||
       !piece.value.defined() || piece.value.numel() != piece.end - piece.begin) {
@@ -42,11 +41,7 @@ std::string fault_of(const ParameterShard& piece, const detail::StateEntry& entr
            range_text(piece.begin, piece.end) + " were given as " +
            std::to_string(piece.value.defined() ? piece.value.numel() : 0);
   }
-  if (piece.value.is_floating_point() != entry.mine.is_floating_point()) {
-    return std::string("is ") + c10::toString(entry.original_dtype) + " in the model, and " +
-           c10::toString(piece.value.scalar_type()) + " was given";
-  }
-  return "";
+  return entry.dtype_fault(piece.value.scalar_type());
 }
 
 // Returns this rank's pieces as text for the others. Throws, listing pieces that do not fit.
@@ -71,9 +66,7 @@ std::string describe(const std::vector<ParameterShard>& pieces,
       faults += "\n  '" + piece.name + "' " + fault;
     }
   }
-  if (!faults.empty()) {
-    throw Error(ExitCode::BadData, "these pieces fit no part of this model:" + faults);
-  }
+  detail::check_no_faults("these pieces fit no part of this model:", faults);
   return described.dump();
 }
 
@@ -118,10 +111,7 @@ std::vector<std::vector<Transfer>> plan_transfers(const std::vector<std::string>
   for (size_t i = 0; i < entries.size(); ++i) {
     faults += remove_overlaps(entries[i], transfers[i]);
   }
-  if (!faults.empty()) {
-    throw Error(ExitCode::BadData,
-                "[load_sharded_state_dict] the pieces of all ranks leave gaps:" + faults);
-  }
+  detail::check_no_faults("[load_sharded_state_dict] the pieces of all ranks leave gaps:", faults);
   return transfers;
 }
 

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -15,36 +16,28 @@
 
 #include "sherd/error.h"
 #include "storage/device.h"
+#include "storage/movable_storage.h"
 #include "storage/own_work.h"
 
 namespace sherd {
 
 namespace {
 
+// By MemoryKind.
+constexpr const char* kNames[] = {"master shards",
+                                  "travelling shards",
+                                  "optimizer state",
+                                  "gradient shards",
+                                  "unsharded gradients",
+                                  "shards kept after forward",
+                                  "gathered parameters",
+                                  "gradients to be reduced",
+                                  "gradients to be received",
+                                  "slots of what is offloaded"};
+static_assert(std::size(kNames) == kMemoryKinds);
+
 const char* name_of(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::MasterShard:
-      return "master shards";
-    case MemoryKind::TravellingShard:
-      return "travelling shards";
-    case MemoryKind::OptimizerState:
-      return "optimizer state";
-    case MemoryKind::GradientShard:
-      return "gradient shards";
-    case MemoryKind::UnshardedGradient:
-      return "unsharded gradients";
-    case MemoryKind::PostForwardShard:
-      return "shards kept after forward";
-    case MemoryKind::Gathered:
-      return "gathered parameters";
-    case MemoryKind::ReduceBuffer:
-      return "gradients to be reduced";
-    case MemoryKind::ReceiveBuffer:
-      return "gradients to be received";
-    case MemoryKind::OffloadSlot:
-      return "slots of what is offloaded";
-  }
-  return "";
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 [[noreturn]] void refused(std::int64_t bytes, MemoryKind kind, const std::string& why) {
@@ -54,53 +47,41 @@ const char* name_of(MemoryKind kind) {
                                          "training needs; use more ranks or smaller units.");
 }
 
-void* map_zeroed(std::int64_t bytes, MemoryKind kind) {
+c10::DataPtr owned(void* data, std::function<void(void*)> free, c10::Device device) {
+  return c10::InefficientStdFunctionContext::makeDataPtr(data, std::move(free), device);
+}
+
+c10::DataPtr mapped(std::int64_t bytes, MemoryKind kind) {
+  const auto size = static_cast<std::size_t>(bytes);
   void* const data = detail::map_memory(bytes, PROT_READ | PROT_WRITE);
   if (data == nullptr) {
     refused(bytes, kind, std::strerror(errno));
   }
   if (bytes >= detail::kHugePageBytes) {
-    madvise(data, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+    madvise(data, size, MADV_HUGEPAGE);
   }
-  return data;
-}
-
-struct Mapping {
-  void* data;
-  std::size_t bytes;
-};
-
-void unmap(void* context) {
-  const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(context));
-  munmap(mapping->data, mapping->bytes);
+  return owned(
+      data, [size](void* start) { munmap(start, size); }, c10::kCPU);
 }
 
 c10::DataPtr zeroed_on(c10::Device device, std::int64_t bytes, MemoryKind kind) {
   const c10::DeviceGuard guard(device);  // allocators use the thread's current device
   try {
     c10::DataPtr data = c10::GetAllocator(device.type())->allocate(static_cast<std::size_t>(bytes));
-    at::for_blob(data.get(), {bytes})
-        .options(c10::TensorOptions().dtype(c10::kByte).device(device))
-        .target_device(device)
-        .make_tensor()
-        .zero_();
+    detail::flat_tensor(data.get(), bytes, c10::kByte, device).zero_();
     return data;
   } catch (const c10::OutOfMemoryError& error) {
     refused(bytes, kind, error.what_without_backtrace());
   }
 }
 
-void forget(void* context) {
-  const std::unique_ptr<c10::DataPtr> held(static_cast<c10::DataPtr*>(context));
-}
-
 // On the meta device there is nothing to point at, but buffers are told apart by their addresses.
 c10::DataPtr on_meta(std::int64_t bytes, MemoryKind kind) {
   const auto range = detail::profiler_range(name_of(kind));
-  const c10::Device meta(c10::kMeta);
-  auto* held =
+  auto* const memory =
       new c10::DataPtr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<std::size_t>(bytes)));
-  return {held, held, &forget, meta};
+  return owned(
+      memory, [](void* held) { delete static_cast<c10::DataPtr*>(held); }, c10::kMeta);
 }
 
 }  // namespace
@@ -124,8 +105,7 @@ Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger
     return;
   }
   if (device.is_cpu()) {
-    auto* mapping = new Mapping{map_zeroed(bytes, kind), static_cast<std::size_t>(bytes)};
-    data_ = {mapping->data, mapping, &unmap, device};
+    data_ = mapped(bytes, kind);
   } else if (device.is_meta()) {
     data_ = on_meta(bytes, kind);
   } else {

@@ -17,9 +17,10 @@ Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<Memor
       resident_gradients_(std::make_shared<GatherArena>(
           std::numeric_limits<std::int64_t>::max(), ledger_, device_, MemoryKind::GradientShard)) {
   const auto open = [&](Part part, const std::string& folder, bool is_on_host) {
+    Place& place = places_[static_cast<std::size_t>(part)];
+    place.is_on_host = is_on_host;
     if (!folder.empty()) {
-      files_[static_cast<std::size_t>(part)] =
-          std::make_shared<FileStore>(folder, device_, ledger_, is_on_host);
+      place.file = std::make_shared<FileStore>(folder, device_, ledger_, is_on_host);
     }
   };
   open(Part::Optimizer, offload_.optimizer_folder, offload_.optimizer_on_host);
@@ -43,10 +44,7 @@ std::unique_ptr<Storage> Stores::offloaded(Part part, std::int64_t numel, c10::S
       return storage;
     }
   }
-  const bool is_on_host = part == Part::Optimizer   ? offload_.optimizer_on_host
-                          : part == Part::Gradients ? offload_.gradients_on_host
-                                                    : offload_.parameters_on_host;
-  const std::shared_ptr<FileStore>& file = files_[static_cast<std::size_t>(part)];
+  const auto& [file, is_on_host] = places_[static_cast<std::size_t>(part)];
   if (is_on_host) {
     const auto slots = part == Part::Gradients ? gradient_slots_ : nullptr;
     return std::make_unique<HostStorage>(copies_, file, slots, numel, dtype, kind);
@@ -68,31 +66,23 @@ std::unique_ptr<Storage> Stores::make(Part part, std::int64_t numel, c10::Scalar
 }
 
 FileStore* Stores::file(Part part) const {
-  return files_[static_cast<std::size_t>(part)].get();
+  return places_[static_cast<std::size_t>(part)].file.get();
 }
 
 std::vector<FileStore*> Stores::files() const {
   std::vector<FileStore*> files;
-  for (const auto& file : files_) {
-    if (file != nullptr) {
-      files.push_back(file.get());
+  for (const Place& place : places_) {
+    if (place.file != nullptr) {
+      files.push_back(place.file.get());
     }
   }
   return files;
 }
 
-std::int64_t Stores::most_in_memory_bytes() const {
-  std::int64_t bytes = copies_ == nullptr ? 0 : copies_->slot_bytes();
-  for (const FileStore* file : files()) {
-    bytes += file->is_behind_host() ? 0 : file->most_in_memory_bytes();
-  }
-  return bytes;
-}
-
-std::int64_t Stores::most_page_bytes() const {
+std::int64_t Stores::most_bytes(bool behind_host) const {
   std::int64_t bytes = 0;
   for (const FileStore* file : files()) {
-    bytes += file->is_behind_host() ? file->most_in_memory_bytes() : 0;
+    bytes += file->is_behind_host() == behind_host ? file->most_in_memory_bytes() : 0;
   }
   return bytes;
 }
@@ -105,8 +95,7 @@ void Stores::free_memory() const {
 
 bool Stores::take_failure() const {
   const std::vector<FileStore*> all = files();
-  if (std::none_of(all.begin(), all.end(),
-                   [](const FileStore* file) { return file->has_failed(); })) {
+  if (std::ranges::none_of(all, &FileStore::has_failed)) {
     return false;
   }
   for (FileStore* file : all) {

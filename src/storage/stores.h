@@ -59,9 +59,11 @@ class Stores {
     return offload_.optimizer_on_host && files().empty();
   }
   /// What they can take of the memory that the model is computed in.
-  [[nodiscard]] std::int64_t most_in_memory_bytes() const;
+  [[nodiscard]] std::int64_t most_in_memory_bytes() const {
+    return most_bytes(false) + (copies_ == nullptr ? 0 : copies_->slot_bytes());
+  }
   /// What files behind a host can take of its pages.
-  [[nodiscard]] std::int64_t most_page_bytes() const;
+  [[nodiscard]] std::int64_t most_page_bytes() const { return most_bytes(true); }
   /// FileStore::free_memory() of all.
   void free_memory() const;
   /// Whether a transfer of any has failed since this was asked last.
@@ -72,7 +74,12 @@ class Stores {
   c10::Device device_;
   std::shared_ptr<MemoryLedger> ledger_;
   const StorageFactory* factory_;
-  std::shared_ptr<FileStore> files_[3];  // by part
+  struct Place {
+    std::shared_ptr<FileStore> file;  ///< null: in none
+    bool is_on_host = false;          ///< or in a file behind it
+  };
+  [[nodiscard]] std::int64_t most_bytes(bool behind_host) const;
+  Place places_[3];  ///< by part
   std::shared_ptr<CopyEngine> copies_;
   std::shared_ptr<GatherArena> resident_gradients_;
   std::shared_ptr<HostSlots> gradient_slots_;

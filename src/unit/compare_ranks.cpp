@@ -72,23 +72,28 @@ std::string line_at(const std::string& text, std::string::const_iterator place) 
 
 }  // namespace
 
-void build_and_compare(Model& model, const std::function<void()>& build) {
-  const std::vector<std::string> all =
-      agree(model.mesh.world(), "the model cannot be sharded", [&] {
-        build();
-        return describe(model);
-      });
+void compare_ranks(const char* operation, const std::vector<std::string>& all,
+                   const std::string& remedy) {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) {
       continue;
     }
     const auto [first, other] =
         std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
-    throw Error(ExitCode::RanksDisagree,
-                "[fully_shard] ranks disagree. Rank 0 has " + line_at(all[0], first) + "; rank " +
-                    std::to_string(rank) + " has " + line_at(all[rank], other) +
-                    ". Start all ranks with the same model and options.");
+    throw Error(ExitCode::RanksDisagree, std::string(operation) + " ranks disagree. Rank 0 has " +
+                                             line_at(all[0], first) + "; rank " +
+                                             std::to_string(rank) + " has " +
+                                             line_at(all[rank], other) + ". " + remedy);
   }
+}
+
+void build_and_compare(Model& model, const std::function<void()>& build) {
+  const std::vector<std::string> all =
+      agree(model.mesh.world(), "the model cannot be sharded", [&] {
+        build();
+        return describe(model);
+      });
+  compare_ranks("[fully_shard]", all, "Start all ranks with the same model and options.");
 }
 
 }  // namespace sherd::detail

@@ -136,6 +136,11 @@ void require_values(const Model& model, const std::string& operation);
 /// Error(RanksDisagree), naming the first rank that differs from rank 0, and in what.
 void build_and_compare(Model& model, const std::function<void()>& build);
 
+/// Throws Error(RanksDisagree), naming the first rank whose text differs from rank 0's, and the
+/// first line that does. `all`: by rank, with a line per field.
+void compare_ranks(const char* operation, const std::vector<std::string>& all,
+                   const std::string& remedy);
+
 /// See ShardedModule::planned_peak_bytes().
 [[nodiscard]] int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches);
 
