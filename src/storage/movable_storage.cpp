@@ -1,10 +1,57 @@
 #include "storage/movable_storage.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
 #include <ATen/core/TensorBase.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/TensorImpl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-namespace sherd::detail {
+#include "sherd/error.h"
+#include "sherd/fully_shard.h"
+
+namespace sherd {
+
+namespace detail {
+
+namespace {
+
+// A signal handler can only look in static memory. Regions that the table has no room for are still
+// without access rights, but not explained.
+constexpr size_t kMostRegions = 4096;
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::array<std::atomic<const ForbiddenRegion*>, kMostRegions> regions{};
+
+void replace_in_table(const ForbiddenRegion* old, const ForbiddenRegion* replacement) {
+  for (auto& entry : regions) {
+    const ForbiddenRegion* expected = old;
+    if (entry.compare_exchange_strong(expected, replacement)) {
+      return;
+    }
+  }
+}
+
+void on_fault(int signal_number, siginfo_t* info, void* /*context*/) {
+  for (const auto& entry : regions) {
+    const ForbiddenRegion* region = entry.load();
+    const std::string* message = region == nullptr ? nullptr : region->explain(info->si_addr);
+    if (message != nullptr) {
+      const auto written = write(STDERR_FILENO, message->data(), message->size());
+      static_cast<void>(written);
+      _exit(static_cast<int>(ExitCode::Usage));
+    }
+  }
+  signal(signal_number, SIG_DFL);  // any other fault: as without this handler
+  raise(signal_number);
+}
+
+}  // namespace
 
 c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes, c10::Device device) {
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
@@ -38,4 +85,56 @@ at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype, c10::De
   return at::for_blob(data, {numel}).options(options).target_device(device).make_tensor();
 }
 
-}  // namespace sherd::detail
+std::string explain_use(const std::string& parameter, const std::string& unit) {
+  return "parameter '" + parameter + "' of unit '" + unit +
+         "' was used while it was sharded. Use it inside the unit's forward, in unit.run(…), or, "
+         "of the root, inside a call of the model's handle. to(), clone() and torch::save() cannot "
+         "be used on a sharded module.";
+}
+
+ForbiddenRegion::ForbiddenRegion(int64_t bytes)
+    : data_(mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
+      bytes_(bytes) {
+  if (data_ == MAP_FAILED) {
+    throw Error(ExitCode::OutOfMemory,
+                "out of memory: " + std::to_string(bytes) +
+                    " bytes of addresses for resharded parameters could not be reserved (" +
+                    std::strerror(errno) + "). Raise the limit on addresses (ulimit -v).");
+  }
+  replace_in_table(nullptr, this);
+}
+
+ForbiddenRegion::~ForbiddenRegion() {
+  replace_in_table(this, nullptr);
+  munmap(data_, static_cast<size_t>(bytes_));
+}
+
+void ForbiddenRegion::name_parameter(int64_t end_byte, const std::string& parameter,
+                                     const std::string& unit) {
+  names_.push_back({end_byte, "sherd: " + explain_use(parameter, unit) + "\n"});
+}
+
+const std::string* ForbiddenRegion::explain(const void* address) const {
+  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(data_);
+  if (offset < 0 || offset >= bytes_) {
+    return nullptr;
+  }
+  for (const Name& name : names_) {
+    if (offset < name.end_byte) {
+      return &name.message;
+    }
+  }
+  return names_.empty() ? nullptr : &names_.back().message;
+}
+
+}  // namespace detail
+
+void explain_access_to_sharded_parameters() {
+  struct sigaction action {};
+  action.sa_sigaction = detail::on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace sherd

@@ -13,8 +13,8 @@
 #include <c10/core/Stream.h>
 
 #include "sherd/options.h"
-#include "storage/forbidden_region.h"
 #include "storage/gather_arena.h"
+#include "storage/movable_storage.h"
 #include "storage/stores.h"
 #include "unit/segment_gradients.h"
 #include "unit/shard_values.h"
