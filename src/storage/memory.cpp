@@ -10,7 +10,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
@@ -145,9 +144,7 @@ HostCopy::HostCopy(const at::Tensor& tensor) {
     }
     on_host_ = at::empty(source.sizes(), source.options().device(at::kCPU)).pin_memory();
     on_host_.copy_(source, /*non_blocking=*/true);
-    const c10::impl::VirtualGuardImpl device(source.device().type());
-    come_.emplace(source.device().type());
-    come_->record(device.getStream(source.device()));
+    come_ = detail::reached_by_current_stream(source.device());
   });
 }
 
