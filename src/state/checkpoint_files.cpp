@@ -9,8 +9,6 @@
 #include <regex>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include "files/input.h"
 #include "files/json.h"
 #include "files/sha256.h"
@@ -90,21 +88,6 @@ std::string digest_fault_of(const json& root) {
   return "";
 }
 
-CheckpointPiece piece_from_json(const json& source, bool of_blocks) {
-  CheckpointPiece piece;
-  source.at("file").get_to(piece.file);
-  source.at("begin").get_to(piece.begin);
-  source.at("end").get_to(piece.end);
-  for (const auto& [kind, digests] : source.at("sha256").items()) {
-    if (of_blocks) {
-      digests.get_to(piece.sha256[kind]);
-    } else {
-      piece.sha256[kind] = {digests.get<std::string>()};
-    }
-  }
-  return piece;
-}
-
 // Returns the parameter's fault; empty if pieces cover all elements in order and files lie in the
 // folder itself.
 std::string fault_of(const CheckpointParameter& parameter) {
@@ -141,14 +124,7 @@ using Tensors = std::map<std::string, CheckpointParameter>;
 json tensors_to_json(const Tensors& tensors) {
   json all = json::object();
   for (const auto& [name, tensor] : tensors) {
-    json pieces = json::array();
-    for (const CheckpointPiece& piece : tensor.pieces) {
-      pieces.push_back({{"file", piece.file},
-                        {"begin", piece.begin},
-                        {"end", piece.end},
-                        {"sha256", piece.sha256}});
-    }
-    all[name] = {{"shape", tensor.shape}, {"pieces", std::move(pieces)}};
+    all[name] = {{"shape", tensor.shape}, {"pieces", tensor.pieces}};
     if (tensor.optimizer_steps) {
       all[name]["optimizer_steps"] = *tensor.optimizer_steps;
     }
@@ -163,8 +139,14 @@ Tensors tensors_from_json(const json& source, const std::string& what, bool of_b
   for (const auto& [name, item] : source.items()) {
     CheckpointParameter& tensor = tensors[name];
     item.at("shape").get_to(tensor.shape);
-    for (const json& piece : item.at("pieces")) {
-      tensor.pieces.push_back(piece_from_json(piece, of_blocks));
+    json pieces = item.at("pieces");
+    for (json& piece : pieces) {
+      if (!of_blocks) {
+        for (json& digest : piece.at("sha256")) {
+          digest = json::array({digest});
+        }
+      }
+      tensor.pieces.push_back(piece.get<CheckpointPiece>());
     }
     if (item.contains("optimizer_steps")) {
       tensor.optimizer_steps = item.at("optimizer_steps").get<int64_t>();

@@ -6,9 +6,15 @@
 #include <functional>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "sherd/checkpoint.h"
 
-namespace sherd::detail {
+namespace sherd {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckpointPiece, file, begin, end, sha256)
+
+namespace detail {
 
 inline constexpr const char* kManifestName = "manifest.json";
 
@@ -38,4 +44,6 @@ void for_each_piece(
     const CheckpointManifest& manifest,
     const std::function<void(const std::string& name, const CheckpointPiece& piece)>& visit);
 
-}  // namespace sherd::detail
+}  // namespace detail
+
+}  // namespace sherd

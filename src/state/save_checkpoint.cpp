@@ -6,8 +6,6 @@
 #include <mutex>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include "files/folder.h"
 #include "files/output.h"
 #include "files/sha256.h"
@@ -134,9 +132,11 @@ void plan_writes(ReportedWriter& writer, HeldTensor& held, std::vector<detail::H
   }
 }
 
-// Writes this rank's file and returns its pieces as JSON, by name.
-json write_shard(const World& world, const std::string& folder, const std::string& file,
-                 std::vector<HeldTensor> held) {
+using Pieces = std::map<std::string, CheckpointPiece>;  // by name
+
+// Writes this rank's file and returns its pieces.
+Pieces write_shard(const World& world, const std::string& folder, const std::string& file,
+                   std::vector<HeldTensor> held) {
   std::vector<SafetensorsSpec> specs;
   for (const HeldTensor& tensor : held) {
     specs.push_back(
@@ -151,17 +151,18 @@ json write_shard(const World& world, const std::string& folder, const std::strin
   }
   detail::on_host_in_parallel(writes, detail::HostUse::Reads);
   writer.finish();
-  json pieces = json::object();
+  Pieces pieces;
   for (const HeldTensor& tensor : held) {
-    json& piece = pieces[tensor.name];
-    piece["begin"] = tensor.elements.begin;
-    piece["end"] = tensor.elements.end;
-    piece["sha256"][tensor.kind] = tensor.digests;
+    CheckpointPiece& piece = pieces[tensor.name];
+    piece.file = file;
+    piece.begin = tensor.elements.begin;
+    piece.end = tensor.elements.end;
+    piece.sha256[tensor.kind] = tensor.digests;
   }
   return pieces;
 }
 
-// Returns all but the note. `ranks`: what write_shard() returned on each rank.
+// Returns all but the note. `ranks`: what write_shard() returned on each rank, as JSON.
 CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer,
                             const CheckpointContents& contents,
                             const std::vector<std::string>& ranks) {
@@ -180,13 +181,9 @@ CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer,
   }
   const int shard_size = detail::engine_of(model).model.mesh.shard_size();
   for (int rank = 0; rank < shard_size; ++rank) {  // pieces are listed in rank order
-    const std::string file = detail::shard_file_name(rank, shard_size);
-    const json pieces = json::parse(ranks[static_cast<size_t>(rank)]);
-    for (const auto& [name, piece] : pieces.items()) {
+    for (const auto& [name, piece] : json::parse(ranks[static_cast<size_t>(rank)]).get<Pieces>()) {
       auto& tensors = manifest.parameters.contains(name) ? manifest.parameters : *manifest.buffers;
-      tensors.at(name).pieces.push_back({file, piece["begin"].get<int64_t>(),
-                                         piece["end"].get<int64_t>(),
-                                         piece["sha256"].get<std::map<std::string, Digests>>()});
+      tensors.at(name).pieces.push_back(piece);
     }
   }
   return manifest;
@@ -221,10 +218,10 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
         return std::string();  // the first row writes the same
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
-      std::string pieces =
-          write_shard(world, temporary, file, held_tensors(model, optimizer, contents)).dump();
+      const json pieces =
+          write_shard(world, temporary, file, held_tensors(model, optimizer, contents));
       detail::rest(detail::engine_of(model).model);
-      return pieces;
+      return pieces.dump();
     });
     detail::on_all_ranks(world, failure, [&] {
       if (first) {
