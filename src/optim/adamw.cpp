@@ -93,7 +93,6 @@ struct AdamW::Impl {
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
   void await_update() const;
   void update(const std::vector<SegmentMoments*>& due);
-  void update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors);
   void update_in_backward(detail::SegmentGradients& gradients);
   void check_there_are_gradients() const;
   void add_segment(const detail::SegmentOfUnit& of, const std::vector<ParamGroup>& param_groups);
@@ -201,24 +200,21 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   detail::CopyEngine* const copies = engine().model.offload->copies();
   const bool on_side_stream = engine().model.offload->updates_on_side_stream() && !mode.in_backward;
   const c10::OptionalStreamGuard guard(on_side_stream ? copies->side_stream() : std::nullopt);
+  const double factor = engine().step.gradients().pending_factor().number;
   StretchQueue queue(std::move(stretches), copies);
   for (SegmentMoments* state : due) {
     engine().model.collectives.run(detail::Work::Local, "update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {
-        update_stretch(queue.front(), queue.bring());
+        const Updated& updated = state->updated.at(queue.front().run->place);
+        detail::shard_math::AdamWTensors tensors = queue.bring();
+        tensors.grad_scale = grad_scale;
+        detail::shard_math::adamw(tensors,
+                                  step_numbers(groups[updated.group], updated.steps, factor));
         queue.pop();
       }
     });
     state->of.segment->publish();
   }
-}
-
-void AdamW::Impl::update_stretch(const Stretch& stretch, detail::shard_math::AdamWTensors tensors) {
-  const Updated& updated = stretch.state->updated.at(stretch.run->place);
-  tensors.grad_scale = grad_scale;
-  detail::shard_math::adamw(tensors,
-                            step_numbers(groups[updated.group], updated.steps,
-                                         engine().step.gradients().pending_factor().number));
 }
 
 void AdamW::Impl::update_in_backward(detail::SegmentGradients& gradients) {
@@ -287,10 +283,10 @@ void AdamW::Impl::uncount_what_was_left_out() {
   at::Tensor found_inf;
   check_exchanges(engine().model, [&] { found_inf = asked->found_inf.wait(); });
   const bool left_out = found_inf.item().toDouble() != 0;
-  for (Updated* const updated : left_out ? asked->counted : std::vector<Updated*>()) {
-    --updated->steps;
+  if (left_out) {
+    --steps;
+    std::ranges::for_each(asked->counted, [](Updated* updated) { --updated->steps; });
   }
-  steps -= left_out ? 1 : 0;
   asked.reset();
 }
 
