@@ -20,13 +20,12 @@ struct StoredView {
 };
 
 /// [Note: Slots of a device]
-/// An update works on the device with a few views at a time: fetch() starts to copy some into a
-/// slot, wait() makes the current stream wait for that, write_back() starts to copy them back when
-/// the stream has done with them. Copies to the device and to the host have a stream each, so that
-/// both overlap with the work; a slot is used again after it has been copied back. The update
-/// itself may run on a side stream. Whole storages (HostStorage) have copy streams of their own and
-/// do not queue behind an update. The host waits for nothing, but in synchronize() and for a file.
-/// Used by one thread at a time; on the meta device bytes are only counted.
+/// An update works on the device with a few views at a time: fetch() starts to copy them into a
+/// slot, wait() makes the current stream wait for the copy, write_back() starts to copy them back
+/// behind the current stream. Each direction has a stream, so that both overlap with the work. The
+/// update may run on a side stream. Whole storages (HostStorage) have copy streams of their own and
+/// do not queue behind an update. The host blocks only in synchronize() and for a file. Used by one
+/// thread at a time; on the meta device bytes are only counted.
 class CopyEngine {
  public:
   CopyEngine(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
@@ -39,12 +38,12 @@ class CopyEngine {
   [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
   /// Grows each slot to at least `slot_bytes`.
   void reserve(std::int64_t slot_bytes);
-  /// The bytes of all slots.
+  /// Returns the bytes of all slots.
   [[nodiscard]] std::int64_t slot_bytes() const { return kSlots * slot_bytes_; }
-  /// What views take in a slot.
+  /// Returns the bytes that views take in a slot.
   [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<StoredView>& views);
 
-  /// A side stream for updates, ordered behind the current stream. None on the meta device.
+  /// Returns a side stream for updates, ordered behind the current stream; none on meta.
   [[nodiscard]] std::optional<c10::Stream> side_stream() const;
   /// Orders the current stream behind the side stream.
   void join() const;
@@ -55,22 +54,21 @@ class CopyEngine {
   void fetch(const std::vector<StoredView>& views, std::size_t written);
   /// Returns the tensors on the device of the oldest fetch() that has not been written back.
   [[nodiscard]] const std::vector<at::Tensor>& wait();
-  /// The current stream has worked with what wait() returned last.
+  /// Starts to copy back what wait() returned last.
   void write_back();
-  /// Gives up what was fetched and not written back: files need not keep its pages, whose uses must
-  /// not outlive their storages.
+  /// Gives up what was fetched and not written back: its files need not keep the pages.
   void abandon();
-  /// The event of the last copy of a view to the host; none on the meta device.
+  /// Returns the event of the last copy of a view to the host; none on meta.
   [[nodiscard]] std::optional<c10::Event> written_back() const;
-  /// The same of whole storages.
+  /// Returns the same of whole storages.
   [[nodiscard]] std::optional<c10::Event> whole_written_back() const;
-  /// The streams for copies of whole storages; null on the meta device.
+  /// Returns the streams for copies of whole storages; null on meta.
   [[nodiscard]] const CopyStreams* whole_streams();
   /// Blocks until the host may read and write what it keeps.
   void synchronize();
 
  private:
-  // One is computed with while the next is on its way and the last goes back.
+  // For the views in use, those being fetched and those being written back.
   static constexpr std::int64_t kSlots = 3;
   struct Slot {
     explicit Slot(c10::DeviceType type) : fetched(type), written(type) {}
@@ -96,8 +94,8 @@ class CopyEngine {
 
 class HostStorage;
 
-/// The slots of the device that storages are held in. The one that leaves keeps its slot until the
-/// next one leaves, so that what is computed meanwhile does not wait for the copy.
+/// The device slots that storages are held in. A storage that is written back keeps its slot until
+/// the next one is, so that work in between does not wait for the copy.
 class HostSlots : public GatherArena {
  public:
   HostSlots(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
@@ -113,14 +111,12 @@ class HostSlots : public GatherArena {
 };
 
 /// [Note: Storage of a device]
-/// In pinned memory of the host, or in a file behind it. What is in a file comes through the host:
-/// pages are read, copied to the device, copied back and written. They are memory only meanwhile,
-/// so they are not pinned, and the host waits for each copy; the file reads ahead of it and writes
-/// behind it.
-/// Views are copied for updates (CopyEngine). All of it is copied by prefetch(), to a place that
-/// the caller names or to a slot. Whoever writes it leaves an event, which the next copy waits for;
-/// the current stream waits for the copy in hold(), or another stream for fetched(); the host waits
-/// for nothing but a file. On the meta device nothing is copied.
+/// In pinned memory of the host, or in a file behind it. Pages of a file are read, copied to the
+/// device, copied back and written. They are in memory only meanwhile, so they are not pinned, and
+/// the host blocks for each copy; the file reads ahead and writes behind.
+/// CopyEngine copies views for updates. prefetch() copies all of it, to the caller's place or to a
+/// slot. Each copy waits for the event of the last write; hold() makes the current stream wait for
+/// the copy, and other streams wait for fetched(). On the meta device nothing is copied.
 class HostStorage final : public Storage {
  public:
   /// `file`: null for pinned memory. `slots`: null if each prefetch() is given a place, where it is

@@ -21,15 +21,13 @@ class FileStore;
 enum class Access : std::uint8_t { Read, Write, Overwrite };
 
 /// [Note: Storage]
-/// Elements of one dtype, [numel], zero at first. They are kept in the memory that the model is
-/// computed in (ResidentStorage), in a file (FileStorage, on CPUs), or on the host of a device
-/// (HostStorage). Users hold a Storage and do not ask which kind it is. There are three ways to use
-/// what is not resident:
+/// Zero-initialised elements [numel] of one dtype: in the model's memory (ResidentStorage), in a
+/// file (FileStorage, on CPUs), or on the host of a device (HostStorage). Users do not ask which
+/// kind it is. There are three ways to use it, which do nothing if it is resident:
 /// - the host reads and writes a view of tensor() within use();
 /// - the current stream works with all of it between hold() and write_back() or drop();
 /// - an update copies views to slots of the device and back (CopyEngine).
-/// Resident storage is usable at any time: all of these do nothing. A failed transfer throws
-/// Error(StorageIo), and FileStore remembers it. Used by one thread.
+/// A failed transfer throws Error(StorageIo), and FileStore remembers it. Used by one thread.
 class Storage {
  public:
   Storage() = default;
@@ -37,20 +35,20 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
   virtual ~Storage() = default;
 
-  /// [numel] where it is now: on the device while it is held, else where it is kept.
+  /// Returns [numel]: on the device while it is held, else where it is kept.
   [[nodiscard]] virtual const at::Tensor& tensor() { return tensor_; }
   /// False if callers must be shown a copy.
   [[nodiscard]] virtual bool is_resident() const { return false; }
-  /// Whether it is between hold() and write_back() or drop().
+  /// True between hold() and write_back() or drop().
   [[nodiscard]] virtual bool is_held() const { return false; }
-  /// The file that it is kept in, on this host or behind it; null if it is in no file.
+  /// Returns its file, on this host or behind it; null if it is in none.
   [[nodiscard]] virtual FileStore* file() const { return nullptr; }
-  /// The address of a gathered shard that is read where it is kept; null if it must be copied.
+  /// Returns the address where an all-gather can read it; null if it must be copied.
   [[nodiscard]] virtual void* address() const { return nullptr; }
-  /// Whether an all-gather reads it from a place that prefetch() is given.
+  /// True if an all-gather reads it from the place given to prefetch().
   [[nodiscard]] virtual bool needs_place() const { return false; }
 
-  /// The host may read and, with `writes`, write `view` while the result lives. Blocks.
+  /// Lets the host read and, with `writes`, write `view` while the result lives. Blocks.
   [[nodiscard]] virtual std::shared_ptr<void> use(const at::Tensor& /*view*/, bool /*writes*/) {
     return nullptr;
   }
@@ -65,28 +63,26 @@ class Storage {
   virtual void read_ahead(const at::Tensor& /*view*/) {}
   /// Starts to write what differs in `view` to the file.
   virtual void write_back(const at::Tensor& /*view*/) {}
-  /// Copies a view on `stream`. The result keeps pages of a file in memory.
+  /// Copies a view on `stream`. The result keeps a file's pages in memory.
   [[nodiscard]] virtual std::shared_ptr<void> copy_to_device(const c10::Stream& stream,
                                                              const at::Tensor& view,
                                                              const at::Tensor& to);
   virtual void copy_to_host(const c10::Stream& stream, const at::Tensor& from,
                             const at::Tensor& view);
 
-  /// Starts to bring all of it to the device: to `place`, when `free` has come (null: at once), or
-  /// to a slot of its own.
+  /// Starts to copy all of it to the device: to `place` after `free` (null: at once), or to a slot.
   virtual void prefetch(void* /*place*/ = nullptr, const c10::Event* /*free*/ = nullptr) {}
-  /// The event of the last prefetch(); null if nothing was copied. From a file it blocks until the
-  /// bytes are there.
+  /// Returns the event of the last prefetch(); null if nothing was copied. Blocks for a file.
   [[nodiscard]] virtual const c10::Event* fetched() { return nullptr; }
-  /// The current stream may use tensor() from now on.
+  /// Lets the current stream use tensor().
   virtual void hold(Access /*access*/) {}
-  /// The current stream has used it: starts to write it back. Nothing if it is not held.
+  /// Ends hold() and starts to write it back. Nothing if it is not held.
   virtual void write_back() {}
-  /// The same, but what was written on the device is not kept.
+  /// Ends hold(); what was written on the device is lost.
   virtual void drop() {}
-  /// The contents are not needed any more; undefined until they are written.
+  /// Makes the contents undefined until they are written.
   virtual void discard() {}
-  /// CopyEngine has begun to copy back all views that were written.
+  /// Called when CopyEngine has started to copy back all views that were written.
   virtual void views_written_back() {}
 
   /// Holds it for reading until the result goes, unless it is held anyway.

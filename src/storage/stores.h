@@ -15,14 +15,14 @@ namespace sherd::detail {
 /// shards that are gathered.
 enum class Part : std::uint8_t { Optimizer, Gradients, Parameters };
 
-/// Storage of a kind that comes from outside. It outlives the model.
+/// Makes storage of a kind from outside. It outlives the model.
 class StorageFactory {
  public:
   StorageFactory() = default;
   StorageFactory(const StorageFactory&) = delete;
   StorageFactory& operator=(const StorageFactory&) = delete;
   virtual ~StorageFactory() = default;
-  /// Null for a part that it leaves to Stores.
+  /// Returns null for a part that it leaves to Stores.
   [[nodiscard]] virtual std::unique_ptr<Storage> make(Part part, std::int64_t numel,
                                                       c10::ScalarType dtype) const = 0;
 };
@@ -44,29 +44,29 @@ class Stores {
 
   /// Null if the part is in no file.
   [[nodiscard]] FileStore* file(Part part) const;
-  /// Those of all parts.
+  /// Returns those of all parts.
   [[nodiscard]] std::vector<FileStore*> files() const;
-  /// For updates of state on a device's host; null if there is none.
+  /// Null if no state is on a device's host.
   [[nodiscard]] CopyEngine* copies() const { return copies_.get(); }
   /// Null unless gradients are on the host.
   [[nodiscard]] HostSlots* gradient_slots() const { return gradient_slots_.get(); }
   /// Null unless activations are offloaded.
   [[nodiscard]] ActivationStore* activations() const { return activations_.get(); }
-  /// Whether any part of the state is offloaded.
+  /// True if any part of the state is offloaded.
   [[nodiscard]] bool any() const { return !files().empty() || copies_ != nullptr; }
-  /// Whether updates overlap with the next forward: none of their copies blocks the host.
+  /// True if updates overlap with the next forward: none of their copies blocks the host.
   [[nodiscard]] bool updates_on_side_stream() const {
     return offload_.optimizer_on_host && files().empty();
   }
-  /// What they can take of the memory that the model is computed in.
+  /// Returns the maximum bytes that they take of the model's memory.
   [[nodiscard]] std::int64_t most_in_memory_bytes() const {
     return most_bytes(false) + (copies_ == nullptr ? 0 : copies_->slot_bytes());
   }
-  /// What files behind a host can take of its pages.
+  /// Returns the maximum bytes of host pages that files behind it take.
   [[nodiscard]] std::int64_t most_page_bytes() const { return most_bytes(true); }
-  /// FileStore::free_memory() of all.
+  /// Calls FileStore::free_memory() of all.
   void free_memory() const;
-  /// Whether a transfer of any has failed since this was asked last.
+  /// Returns true if a transfer of any has failed since the last call.
   [[nodiscard]] bool take_failure() const;
 
  private:
