@@ -1,7 +1,6 @@
 #pragma once
-// A model's state as a list: each parameter and buffer, and the elements of it that each rank
-// holds. Also the ways to read and write the elements: from other ranks, and through host memory on
-// all threads.
+// A model's state as a list of parameters and buffers, with the elements that each rank holds; and
+// ways to read and write them: from other ranks, and through host memory on all threads.
 
 #include <cstddef>
 #include <functional>
@@ -61,8 +60,7 @@ void check_no_faults(const std::string& what, const std::string& faults);
 [[nodiscard]] std::map<std::string, OptimizerShard> shards_of(
     const CheckpointableOptimizer* optimizer);
 
-/// Returns the rank of the world that sends each shard rank's pieces: that of the first replica.
-/// Collective.
+/// Returns by shard rank the world's rank that sends its pieces: the first replica's. Collective.
 [[nodiscard]] std::vector<int> senders(ShardedModule& model);
 
 /// Runs `work` on every rank. If it throws on one, every rank throws that rank's Error, which
@@ -81,8 +79,8 @@ void broadcast_elements(World& world, int root, const at::Tensor& source, int64_
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& fn);
 
 /// Values and the work on them. `work` receives them, from element `first` on, as a host tensor [n]
-/// in their dtype: in place, or a copy if they are on a device, in two halves or offloaded.
-/// Offloaded values that are read come in chunks, in order; all others come at once, on any thread.
+/// in their dtype: in place, or a copy if they are on a device, in two halves or offloaded. It is
+/// called once, on any thread; for offloaded values that are read with chunks in order.
 struct HostWork {
   ShardValues values;
   std::function<void(int64_t first, const at::Tensor& host)> work;
