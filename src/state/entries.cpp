@@ -75,50 +75,37 @@ void StateEntry::finish_writing() {
   *has_values = true;
 }
 
-namespace {
-
-StateEntry entry_of(UnitParameter& parameter, const HeldPart& held, int shard_size) {
-  const SegmentLayout& layout = held.segment.layout();
-  StateEntry entry{.name = parameter.name,
-                   .aliases = parameter.aliases,
-                   .shape = parameter.tensor.sizes().vec(),
-                   .original_dtype = parameter.original_dtype,
-                   .begin = held.range.begin,
-                   .mine = held.values(),
-                   .trainable = parameter.trainable,
-                   .is_written = parameter.has_values,
-                   .has_values = &parameter.has_values};
-  for (int rank = 0; rank < shard_size; ++rank) {
-    entry.pieces.push_back(layout.held_by(layout.places[held.place], rank));
-  }
-  return entry;
-}
-
-StateEntry entry_of(ModelBuffer& buffer, int shard_size) {
-  StateEntry entry{.name = buffer.name,
-                   .aliases = buffer.aliases,
-                   .shape = buffer.tensor.sizes().vec(),
-                   .original_dtype = buffer.tensor.scalar_type(),
-                   .pieces = std::vector<Range>(static_cast<size_t>(shard_size)),
-                   .mine = own_work([&] { return buffer.tensor.detach().reshape({-1}); }),
-                   .buffer = buffer.tensor,
-                   .is_written = buffer.is_written(),
-                   .has_values = &buffer.has_values};
-  entry.pieces.front().end = buffer.tensor.numel();
-  return entry;
-}
-
-}  // namespace
-
 std::vector<StateEntry> state_entries(ShardedModule& model) {
   Model& data = engine_of(model).model;
   const int shard_size = data.mesh.shard_size();
   std::vector<StateEntry> entries;
   for_each_held_part(data, [&](const UnitState&, UnitParameter& parameter, const HeldPart& held) {
-    entries.push_back(entry_of(parameter, held, shard_size));
+    const SegmentLayout& layout = held.segment.layout();
+    StateEntry& entry = entries.emplace_back();
+    entry = {.name = parameter.name,
+             .aliases = parameter.aliases,
+             .shape = parameter.tensor.sizes().vec(),
+             .original_dtype = parameter.original_dtype,
+             .begin = held.range.begin,
+             .mine = held.values(),
+             .trainable = parameter.trainable,
+             .is_written = parameter.has_values,
+             .has_values = &parameter.has_values};
+    for (int rank = 0; rank < shard_size; ++rank) {
+      entry.pieces.push_back(layout.held_by(layout.places[held.place], rank));
+    }
   });
   for (ModelBuffer& buffer : data.buffers) {
-    entries.push_back(entry_of(buffer, shard_size));
+    entries.push_back({.name = buffer.name,
+                       .aliases = buffer.aliases,
+                       .shape = buffer.tensor.sizes().vec(),
+                       .original_dtype = buffer.tensor.scalar_type(),
+                       .pieces = std::vector<Range>(static_cast<size_t>(shard_size)),
+                       .mine = own_work([&] { return buffer.tensor.detach().reshape({-1}); }),
+                       .buffer = buffer.tensor,
+                       .is_written = buffer.is_written(),
+                       .has_values = &buffer.has_values});
+    entries.back().pieces.front().end = buffer.tensor.numel();
   }
   return entries;
 }

@@ -145,17 +145,15 @@ PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
                       ". `free -m` says what the host has; offload less (ShardOptions::offload), "
                       "or use more hosts.");
     }
-    pinned_by_ = pinning;
-    pinned_for_ = device;
+    pinned_ = {data_, [pinning, device](void* pinned) {
+                 const c10::DeviceGuard on(device);  // else a context is made on another
+                 pinning->unpin(pinned);
+               }};
   }
   ledger_->add_on_host(bytes);
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (pinned_by_ != nullptr) {
-    const c10::DeviceGuard guard(pinned_for_);  // else a context is made on another
-    pinned_by_->unpin(data_);
-  }
   ledger_->add_on_host(-bytes_);
 }
 

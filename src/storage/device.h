@@ -138,8 +138,7 @@ class PinnedBuffer {
   std::int64_t bytes_;
   Buffer memory_;
   void* data_;
-  const HostPinning* pinned_by_ = nullptr;
-  c10::Device pinned_for_ = c10::kCPU;
+  std::shared_ptr<void> pinned_;  ///< unpins
 };
 
 }  // namespace sherd::detail

@@ -217,16 +217,11 @@ FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
       offset_(store_->allocate(bytes_)) {
   const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
   storage_ = movable_storage(bytes_, store_->device_);
-  try {
-    if (has_memory) {  // addresses without access rights
-      addresses_ = map_memory(bytes_, PROT_NONE, MAP_NORESERVE);
-      if (addresses_ == nullptr) {
-        refused(bytes_, errno);
-      }
-    }
-  } catch (...) {
+  addresses_ = has_memory ? map_memory(bytes_, PROT_NONE, MAP_NORESERVE) : nullptr;
+  if (has_memory && addresses_ == nullptr) {
+    const int error = errno;
     store_->release(offset_, bytes_);
-    throw;
+    refused(bytes_, error);
   }
   point_at(*storage_, has_memory ? addresses_ : this);
   tensor_ = view_of(storage_, 0, {numel}, dtype);
