@@ -14,9 +14,9 @@
 
 namespace sherd {
 
+using detail::Chunk;
+using detail::ChunkQueue;
 using detail::SegmentMoments;
-using detail::Stretch;
-using detail::StretchQueue;
 using detail::Updated;
 
 namespace {
@@ -184,7 +184,7 @@ void AdamW::Impl::await_update() const {
 }
 
 void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
-  std::vector<Stretch> stretches;
+  std::vector<Chunk> chunks;
   for (SegmentMoments* state : due) {
     for (const detail::Run& run : state->runs) {
       if (is_updated(*state, run.place)) {
@@ -193,7 +193,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
         if (asked) {
           asked->counted.push_back(&updated);
         }
-        add_stretches(stretches, *state, run);
+        add_chunks(chunks, *state, run);
       }
     }
   }
@@ -201,7 +201,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   const bool on_side_stream = engine().model.offload->updates_on_side_stream() && !mode.in_backward;
   const c10::OptionalStreamGuard guard(on_side_stream ? copies->side_stream() : std::nullopt);
   const double factor = engine().step.gradients().pending_factor().number;
-  StretchQueue queue(std::move(stretches), copies);
+  ChunkQueue queue(std::move(chunks), copies);
   for (SegmentMoments* state : due) {
     engine().model.collectives.run(detail::Work::Local, "update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {

@@ -7,7 +7,7 @@ namespace sherd::detail {
 
 namespace {
 
-constexpr int64_t kStretch = int64_t{1} << 20;
+constexpr int64_t kChunk = int64_t{1} << 20;
 
 std::vector<StoredTensor> stored_of(const SegmentMoments& state) {
   using Tensors = shard_math::AdamWTensors;
@@ -31,8 +31,8 @@ bool is_there(at::Tensor shard_math::AdamWTensors::*tensor, const Storage& stora
   return tensor == &shard_math::AdamWTensors::gradient && storage.is_held();
 }
 
-bool is_gradient(const StoredView& one, const Stretch& stretch) {
-  return one.storage == &stretch.state->of.segment->gradients()->storage();
+bool is_gradient(const StoredView& one, const Chunk& chunk) {
+  return one.storage == &chunk.state->of.segment->gradients()->storage();
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& mode
   state.stored = stored_of(state);
 }
 
-shard_math::AdamWTensors Stretch::tensors() const {
+shard_math::AdamWTensors Chunk::tensors() const {
   shard_math::AdamWTensors part = run->tensors;
   for (at::Tensor* const tensor :
        {&part.master, &part.exp_avg, &part.exp_avg_sq, &part.travelling, &part.low}) {
@@ -86,7 +86,7 @@ shard_math::AdamWTensors Stretch::tensors() const {
   return part;
 }
 
-std::vector<StoredView> Stretch::stored() const {
+std::vector<StoredView> Chunk::stored() const {
   std::vector<StoredView> views;
   for (const auto& [tensor, storage] : state->stored) {
     if (!is_there(tensor, *storage)) {
@@ -98,17 +98,17 @@ std::vector<StoredView> Stretch::stored() const {
   return views;
 }
 
-void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run) {
-  const int64_t most = state.stored.empty() ? run.numel : kStretch;
+void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Run& run) {
+  const int64_t most = state.stored.empty() ? run.numel : kChunk;
   for (int64_t first = 0; first < run.numel; first += most) {
-    stretches.push_back({&state, &run, first, std::min(most, run.numel - first)});
+    chunks.push_back({&state, &run, first, std::min(most, run.numel - first)});
   }
 }
 
 void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) {
   for (const SegmentMoments& state : segments) {
     for (const Run& run : state.runs) {
-      const Stretch largest{&state, &run, 0, std::min(kStretch, run.numel)};
+      const Chunk largest{&state, &run, 0, std::min(kChunk, run.numel)};
       const std::vector<StoredView> views = largest.stored();
       std::map<FileStore*, int64_t> bytes;
       for (const StoredView& one : views) {
@@ -116,10 +116,10 @@ void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) 
           bytes[file] += static_cast<int64_t>(one.view.nbytes()) + FileChunk::kBytes;
         }
       }
-      // One stretch that is updated, one that is read, and two that are written; of a device one
+      // One chunk that is updated, one that is read, and two that are written; of a device one
       // more, whose pages are copied.
-      for (const auto& [file, of_a_stretch] : bytes) {
-        file->raise_limit((file->is_behind_host() ? 5 : 4) * of_a_stretch);
+      for (const auto& [file, of_a_chunk] : bytes) {
+        file->raise_limit((file->is_behind_host() ? 5 : 4) * of_a_chunk);
       }
       if (copies != nullptr) {
         copies->reserve(CopyEngine::bytes_in_slot(views));
@@ -128,38 +128,38 @@ void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) 
   }
 }
 
-StretchQueue::StretchQueue(std::vector<Stretch> stretches, CopyEngine* copies)
-    : stretches_(std::move(stretches)), copies_(copies) {
+ChunkQueue::ChunkQueue(std::vector<Chunk> chunks, CopyEngine* copies)
+    : chunks_(std::move(chunks)), copies_(copies) {
   if (copies_ != nullptr) {
     copies_->begin();
   }
 }
 
-StretchQueue::~StretchQueue() {
+ChunkQueue::~ChunkQueue() {
   if (copies_ != nullptr) {
     copies_->abandon();
   }
 }
 
-void StretchQueue::read_ahead(size_t stretch) {
-  if (stretch < stretches_.size()) {
-    for (const StoredView& next : stretches_[stretch].stored()) {
+void ChunkQueue::read_ahead(size_t chunk) {
+  if (chunk < chunks_.size()) {
+    for (const StoredView& next : chunks_[chunk].stored()) {
       next.storage->read_ahead(next.view);
     }
   }
 }
 
-void StretchQueue::fetch_from_host(size_t stretch) {
-  if (stretch >= stretches_.size()) {
+void ChunkQueue::fetch_from_host(size_t chunk) {
+  if (chunk >= chunks_.size()) {
     return;
   }
-  read_ahead(stretch + 1);
-  const std::vector<StoredView> views = stretches_[stretch].stored();
-  const bool has_gradient = !views.empty() && is_gradient(views.back(), stretches_[stretch]);
+  read_ahead(chunk + 1);
+  const std::vector<StoredView> views = chunks_[chunk].stored();
+  const bool has_gradient = !views.empty() && is_gradient(views.back(), chunks_[chunk]);
   copies_->fetch(views, views.size() - (has_gradient ? 1 : 0));
 }
 
-void StretchQueue::use_files() {
+void ChunkQueue::use_files() {
   read_ahead(next_ + 1);
   std::vector<std::shared_ptr<void>> used;
   for (const StoredView& one : front().stored()) {
@@ -168,13 +168,13 @@ void StretchQueue::use_files() {
   in_use_.swap(used);
   used.clear();
   if (next_ > 0) {
-    for (const StoredView& before : stretches_[next_ - 1].stored()) {
+    for (const StoredView& before : chunks_[next_ - 1].stored()) {
       before.storage->write_back(before.view);
     }
   }
 }
 
-shard_math::AdamWTensors StretchQueue::bring() {
+shard_math::AdamWTensors ChunkQueue::bring() {
   shard_math::AdamWTensors tensors = front().tensors();
   if (copies_ == nullptr) {
     use_files();
@@ -194,7 +194,7 @@ shard_math::AdamWTensors StretchQueue::bring() {
   return tensors;
 }
 
-void StretchQueue::pop() {
+void ChunkQueue::pop() {
   if (copies_ != nullptr) {
     copies_->write_back();
   }

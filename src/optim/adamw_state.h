@@ -1,5 +1,5 @@
 #pragma once
-// What AdamW keeps of a segment, and the stretches in which it is updated.
+// What AdamW keeps of a segment, and the chunks in which it is updated.
 
 #include <cstdint>
 #include <map>
@@ -46,7 +46,7 @@ struct SegmentMoments {
 void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& model);
 
 /// What is updated at once: a part of a run, or the whole of one that is in memory.
-struct Stretch {
+struct Chunk {
   const SegmentMoments* state = nullptr;
   const Run* run = nullptr;
   int64_t first = 0;  ///< in the run
@@ -64,33 +64,33 @@ struct Stretch {
   [[nodiscard]] std::vector<StoredView> stored() const;
 };
 
-void add_stretches(std::vector<Stretch>& stretches, const SegmentMoments& state, const Run& run);
-/// Makes room for the stretches that are worked with at a time.
+void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Run& run);
+/// Makes room for the chunks that are worked with at a time.
 void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies);
 
-/// Stretches in order. What is not resident is read from its file, or copied from the host, one
-/// stretch ahead, and goes back while the next is updated.
-class StretchQueue {
+/// Chunks in order. What is not resident is read from its file, or copied from the host, one
+/// chunk ahead, and goes back while the next is updated.
+class ChunkQueue {
  public:
   /// `copies`: null if no state is on the host of a device.
-  StretchQueue(std::vector<Stretch> stretches, CopyEngine* copies);
+  ChunkQueue(std::vector<Chunk> chunks, CopyEngine* copies);
   /// After an exception some are left.
-  ~StretchQueue();
-  StretchQueue(const StretchQueue&) = delete;
-  StretchQueue& operator=(const StretchQueue&) = delete;
-  [[nodiscard]] bool empty() const { return next_ == stretches_.size(); }
-  [[nodiscard]] const Stretch& front() const { return stretches_[next_]; }
+  ~ChunkQueue();
+  ChunkQueue(const ChunkQueue&) = delete;
+  ChunkQueue& operator=(const ChunkQueue&) = delete;
+  [[nodiscard]] bool empty() const { return next_ == chunks_.size(); }
+  [[nodiscard]] const Chunk& front() const { return chunks_[next_]; }
   /// The tensors of front(), to be updated where the model is computed.
   [[nodiscard]] shard_math::AdamWTensors bring();
   /// front() has been updated.
   void pop();
 
  private:
-  void read_ahead(size_t stretch);
+  void read_ahead(size_t chunk);
   void use_files();
-  void fetch_from_host(size_t stretch);
+  void fetch_from_host(size_t chunk);
 
-  std::vector<Stretch> stretches_;
+  std::vector<Chunk> chunks_;
   CopyEngine* copies_;
   size_t next_ = 0;
   std::vector<std::shared_ptr<void>> in_use_;  ///< of files
