@@ -104,8 +104,8 @@ void DeviceGraph::launch() const {
 // A large mapping is aligned by mapping a little more.
 void* map_memory(std::int64_t bytes, int protection, int flags) {
   constexpr std::size_t kPageBytes = 4096;
-  constexpr auto kHuge = static_cast<std::size_t>(kHugePageBytes);
-  const std::size_t more = bytes >= kHugePageBytes ? kHuge : 0;
+  constexpr auto kHuge = static_cast<std::size_t>(kHugePage);
+  const std::size_t more = bytes >= kHugePage ? kHuge : 0;
   const std::size_t size = static_cast<std::size_t>(bytes) + more;
   void* const base = ::mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (base == MAP_FAILED || more == 0) {

@@ -99,7 +99,8 @@ class DeviceGraph {
   std::shared_ptr<void> graph_;
 };
 
-inline constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
+/// Bytes of a huge page.
+inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
 /// Returns a new private mapping of zeros, aligned to huge pages if it is large; null, with errno
 /// set, if it fails.

@@ -56,7 +56,7 @@ c10::DataPtr mapped(std::int64_t bytes, MemoryKind kind) {
   if (data == nullptr) {
     refused(bytes, kind, std::strerror(errno));
   }
-  if (bytes >= detail::kHugePageBytes) {
+  if (bytes >= detail::kHugePage) {
     madvise(data, size, MADV_HUGEPAGE);
   }
   return owned(

@@ -26,7 +26,8 @@ decltype(auto) own_work(Fn&& fn) {
   }
 }
 
-/// Runs work of a destructor. Its exceptions are lost: later calls to the device fail as well.
+/// Runs work of a destructor or a handler. Its exceptions are lost: a device that fails here fails
+/// later calls too.
 template <class Fn>
 void quietly(Fn&& fn) {
   try {
