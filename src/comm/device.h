@@ -15,8 +15,7 @@
 #include <c10/core/Stream.h>
 
 #include "comm/c10d.h"
-#include "storage/device_graph.h"
-#include "storage/streams.h"
+#include "storage/device.h"
 
 namespace sherd::detail {
 
