@@ -84,7 +84,9 @@ function(sherd_reuse_pch name)
   target_precompile_headers(${name} REUSE_FROM ${pch})
 endfunction()
 
-# The headers of cmake/narrow before LibTorch's own.
+# The headers of include/sherd/narrow and cmake/narrow before LibTorch's own.
 function(sherd_narrow_torch name)
-  target_include_directories(${name} SYSTEM BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/cmake/narrow)
+  target_compile_definitions(${name} PRIVATE SHERD_NARROW_TORCH)
+  target_include_directories(${name} SYSTEM BEFORE PRIVATE
+    ${PROJECT_SOURCE_DIR}/cmake/narrow ${PROJECT_SOURCE_DIR}/include/sherd/narrow)
 endfunction()

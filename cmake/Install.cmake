@@ -11,7 +11,7 @@ set_target_properties(sherd_launch PROPERTIES EXPORT_NAME launch)
 set_target_properties(sherd_safetensors PROPERTIES EXPORT_NAME safetensors)
 install(TARGETS sherd sherd_error sherd_files sherd_launch sherd_safetensors EXPORT SherdTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sherd DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT SherdTargets NAMESPACE sherd:: DESTINATION ${package_dir})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SherdConfig.cmake.in ${PROJECT_BINARY_DIR}/SherdConfig.cmake

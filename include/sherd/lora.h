@@ -8,9 +8,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-#include <torch/nn/options/linear.h>
-#include <torch/nn/pimpl.h>
+
+#include "sherd/narrow/module.h"
 
 namespace sherd {
 

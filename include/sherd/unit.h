@@ -17,8 +17,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-#include <torch/nn/pimpl.h>
+
+#include "sherd/narrow/module.h"
 
 namespace sherd {
 

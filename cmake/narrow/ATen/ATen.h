@@ -1,3 +1,0 @@
-#pragma once
-#include <ATen/core/Tensor.h>
-#include <c10/core/TensorOptions.h>

@@ -1,2 +1,0 @@
-#pragma once
-// Factories of tensors: ATen/ops/NAME.h has them.

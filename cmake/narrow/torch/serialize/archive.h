@@ -1,5 +1,0 @@
-#pragma once
-namespace torch::serialize {
-class InputArchive;
-class OutputArchive;
-}  // namespace torch::serialize

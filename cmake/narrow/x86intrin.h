@@ -1,3 +1,0 @@
-#pragma once
-#include <x86gprintrin.h>  // __rdtsc
-// What vectorises includes immintrin.h itself.
