@@ -16,15 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/tanh.h>
-#include <sherd/checkpoint.h>
-#include <sherd/fully_shard.h>
-#include <sherd/optim.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
+#include <sherd/sherd.h>
 
 namespace {
 

@@ -9,17 +9,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/log_softmax.h>
-#include <ATen/ops/stack.h>
-#include <sherd/error.h>
-#include <sherd/fully_shard.h>
-#include <sherd/optim.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
+#include <sherd/sherd.h>
 
 #include "simpo.h"
 

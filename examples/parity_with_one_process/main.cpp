@@ -14,15 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/tanh.h>
-#include <sherd/fully_shard.h>
-#include <sherd/optim.h>
-#include <torch/nn/modules/linear.h>
+#include <sherd/sherd.h>
 #include <torch/optim/adamw.h>
-#include <torch/utils.h>
 
 namespace {
 

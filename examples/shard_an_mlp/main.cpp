@@ -10,15 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/mse_loss.h>
-#include <ATen/ops/randn.h>
-#include <sherd/error.h>
-#include <sherd/fully_shard.h>
-#include <sherd/optim.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
+#include <sherd/sherd.h>
 
 namespace {
 
