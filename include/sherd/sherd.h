@@ -1,8 +1,8 @@
 #pragma once
 // All that a training program needs: shard a model, train it, save it and load it. Also brings the
-// operators and modules of LibTorch that many programs use (narrow/training.h has the list). Headers
-// for your own transport (backend.h), operators and losses (custom.h) are included where they are
-// used.
+// operators and modules of LibTorch that many programs use (narrow/training.h has the list).
+// Headers for your own transport (backend.h), operators and losses (custom.h) are included where
+// they are used.
 
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
