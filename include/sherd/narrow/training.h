@@ -3,6 +3,11 @@
 // torch::nn::Embedding, torch::manual_seed(). Quick to parse. For everything else include
 // <torch/torch.h>, or ATen/ops/NAME.h for one operator.
 
+#ifndef SHERD_NARROW_TORCH  // set already for most sources of Sherd
+#define SHERD_NARROW_TORCH
+#define SHERD_NARROW_HERE
+#endif
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
@@ -37,14 +42,24 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
+
+#ifdef SHERD_NARROW_HERE
+#undef SHERD_NARROW_TORCH
+#undef SHERD_NARROW_HERE
+#endif
+
+// Seen whole, before modules that call them: an inline function must mean the same everywhere.
 #include <torch/csrc/autograd/generated/variable_factories.h>
 
-#ifdef SHERD_NARROW_TORCH  // set for the whole source
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#else
+#ifndef SHERD_NARROW_TORCH
 #define SHERD_NARROW_TORCH
+#define SHERD_NARROW_HERE
+#endif
+
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+
+#ifdef SHERD_NARROW_HERE
 #undef SHERD_NARROW_TORCH
+#undef SHERD_NARROW_HERE
 #endif
