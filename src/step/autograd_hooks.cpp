@@ -91,8 +91,13 @@ class ParameterHook final : public torch::autograd::PostAccumulateGradHook {
 };
 
 void ParameterHook::operator()(const at::Tensor& tensor) {
+  const std::shared_ptr<Step> step = step_.lock();
+  if (step == nullptr) {
+    return;
+  }
+  step->begin_backward(step);
   // An operator that writes its slot returns no gradient; autograd calls this nevertheless.
-  if (!tensor.grad().defined() || step_.expired()) {
+  if (!tensor.grad().defined()) {
     return;
   }
   // Taken first: what an exception left there would be added to the next gradient.

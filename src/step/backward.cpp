@@ -69,7 +69,6 @@ void Step::pre_backward(UnitUse& use) {
   }
 }
 
-// Once a backward, before its first unit.
 void Step::begin_backward(const std::shared_ptr<Step>& self) {
   leave_failed_backward();
   if (backward_ == Backward::Running) {
@@ -121,6 +120,7 @@ void Step::check_optimizer_in_backward() const {
 }
 
 void Step::post_backward(UnitUse& use) {
+  begin_backward(use.step);  // no gradient of its outputs may have come, only one of a member
   UnitState& unit = use.unit;
   use.in_backward = false;
   if (!accumulates_gradients(unit)) {

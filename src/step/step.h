@@ -162,6 +162,8 @@ class Step {
 
   // ---- The backward of a unit (backward.cpp) ----
 
+  /// Once per backward, before its first unit. `self`: this.
+  void begin_backward(const std::shared_ptr<Step>& self);
   /// A gradient of the use has arrived: gathers the parameters.
   void pre_backward(UnitUse& use);
   /// The use's backward has ended, and every gradient of its parameters is written: reduces them
@@ -278,7 +280,6 @@ class Step {
   [[nodiscard]] bool is_idle() const;
   [[nodiscard]] bool in_forward() const;
 
-  void begin_backward(const std::shared_ptr<Step>& self);
   void check_optimizer_in_backward() const;
   void reduce_unit(UnitState& unit);
   void reduce_segment(UnitState& unit, SegmentGradients& gradients);
@@ -288,6 +289,7 @@ class Step {
   void finish_unit(UnitState& unit);
   void end_backward();
 
+  void refuse_writes_in_forward(const UnitState& unit);
   void gather_ahead(const std::vector<int>& units, bool in_evaluation);
   void drop_gathered_ahead(size_t keep);
   void show_gradients();

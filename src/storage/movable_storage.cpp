@@ -51,6 +51,15 @@ void on_fault(int signal_number, siginfo_t* info, void* /*context*/) {
   raise(signal_number);
 }
 
+// LibTorch can forbid access to a storage, and has no way back: an explicit instantiation may name
+// the private member.
+template <bool c10::StorageImpl::*Flag>
+struct Forbidding {
+  friend bool& throws_on_access(c10::StorageImpl& storage) { return storage.*Flag; }
+};
+template struct Forbidding<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+bool& throws_on_access(c10::StorageImpl& storage);
+
 }  // namespace
 
 c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes, c10::Device device) {
@@ -59,14 +68,19 @@ c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes, c10::Device 
                                                /*resizable=*/false);
 }
 
-void point_at(c10::StorageImpl& storage, void* data) {
+void point_at(c10::StorageImpl& storage, void* data, bool is_forbidden) {
+  throws_on_access(storage) = is_forbidden;
   storage.set_data_ptr_noswap(c10::DataPtr(data, storage.device()));
+}
+
+void forbid(c10::StorageImpl& storage, const std::string& message) {
+  storage.release_data_and_set_meta_custom_data_ptr_error_msg_(message);
 }
 
 c10::intrusive_ptr<c10::StorageImpl> forbidden_storage(int64_t bytes, c10::Device device,
                                                        const std::string& message) {
   auto storage = movable_storage(bytes, device);
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(message);
+  forbid(*storage, message);
   return storage;
 }
 
@@ -85,11 +99,26 @@ at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype, c10::De
   return at::for_blob(data, {numel}).options(options).target_device(device).make_tensor();
 }
 
-std::string explain_use(const std::string& parameter, const std::string& unit) {
-  return "parameter '" + parameter + "' of unit '" + unit +
+namespace {
+
+std::string explain(const std::string& what, const std::string& unit) {
+  return what + " of unit '" + unit +
          "' was used while it was sharded. Use it inside the unit's forward, in unit.run(…), or, "
-         "of the root, inside a call of the model's handle. to(), clone() and torch::save() cannot "
-         "be used on a sharded module.";
+         "of the root, inside a call of the model's handle. ";
+}
+
+}  // namespace
+
+std::string explain_use(const std::string& parameter, const std::string& unit) {
+  return explain("parameter '" + parameter + "'", unit) +
+         "to(), clone() and torch::save() cannot be used on a sharded module.";
+}
+
+std::string explain_use_of_view(const std::string& unit) {
+  return explain("a view of a parameter", unit) +
+         "A unit returns clone() of it. A loss that a unit keeps in a member, and a result that is "
+         "a view and written in place, do not gather the unit in backward: return the loss, and "
+         "clone() of the result.";
 }
 
 ForbiddenRegion::ForbiddenRegion(int64_t bytes)

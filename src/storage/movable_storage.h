@@ -15,7 +15,10 @@ namespace sherd::detail {
 /// them, have the new memory without a change of version.
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> movable_storage(int64_t bytes,
                                                                    c10::Device device);
-void point_at(c10::StorageImpl& storage, void* data);
+/// `is_forbidden`: asking for its address throws the c10::Error of forbid().
+void point_at(c10::StorageImpl& storage, void* data, bool is_forbidden = false);
+/// From now on, until point_at(), asking for its address throws a c10::Error with this message.
+void forbid(c10::StorageImpl& storage, const std::string& message);
 /// Returns a storage without memory: asking for its address throws a c10::Error with this message.
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> forbidden_storage(int64_t bytes,
                                                                      c10::Device device,
@@ -31,6 +34,8 @@ void point_at(c10::StorageImpl& storage, void* data);
 
 /// Returns the message for the use of a resharded parameter: what happened, and what to do instead.
 [[nodiscard]] std::string explain_use(const std::string& parameter, const std::string& unit);
+/// The same for a view of one of a unit's parameters.
+[[nodiscard]] std::string explain_use_of_view(const std::string& unit);
 
 /// Addresses without access rights, where a resharded unit's parameters point: a use outside the
 /// unit faults at once, and the address says which parameter it was.

@@ -37,8 +37,8 @@ FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>>
 
 FlatSegment::~FlatSegment() {
   // Parameters may outlive the sharded model; using them is then an error of LibTorch.
-  point_at(*storage_, nullptr);
-  point_at(*wide_storage_, nullptr);
+  point_at(*storage_, nullptr, /*is_forbidden=*/true);
+  point_at(*wide_storage_, nullptr, /*is_forbidden=*/true);
 }
 
 SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
@@ -138,6 +138,9 @@ void FlatSegment::name_parameter(size_t place, const std::string& parameter,
   const ParameterPlace& p = layout_.places[place];
   const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
   forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
+  if (place == 0) {
+    for_each_storage([&](c10::StorageImpl* one) { forbid(*one, explain_use_of_view(unit)); });
+  }
   forbidden_storages_.push_back(
       forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
 }
@@ -149,13 +152,13 @@ c10::Storage FlatSegment::storage_of(size_t place) const {
   return in_full_precision_ ? wide_storage_ : storage_;
 }
 
-void FlatSegment::point_parameters_at(void* gathered) {
+void FlatSegment::point_parameters_at(void* gathered, bool is_forbidden) {
   gathered_ = gathered;
   if (in_full_precision_) {
-    point_at(*wide_storage_, gathered);
+    point_at(*wide_storage_, gathered, is_forbidden);
   } else {
     void* nowhere = layout_.device.is_cpu() ? forbidden_.data() : nullptr;
-    point_at(*storage_, gathered == nullptr ? nowhere : gathered);
+    point_at(*storage_, gathered == nullptr ? nowhere : gathered, is_forbidden);
   }
 }
 
@@ -240,6 +243,7 @@ void FlatSegment::wait_gather() {
   if (slot_ != nullptr) {
     parameters_->drop();
   }
+  point_parameters_at(gathered_, /*is_forbidden=*/false);
 }
 
 void FlatSegment::copy_aside() {
@@ -247,7 +251,7 @@ void FlatSegment::copy_aside() {
     aside_ = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device).clone();
     gathered_by_->release(id_);
     parameters_->drop();
-    point_parameters_at(aside_.mutable_data_ptr());
+    point_parameters_at(aside_.mutable_data_ptr(), /*is_forbidden=*/false);
   }
 }
 

@@ -135,7 +135,7 @@ class FlatSegment {
   [[nodiscard]] const SegmentLayout& layout() const { return layout_; }
 
  private:
-  void point_parameters_at(void* gathered);
+  void point_parameters_at(void* gathered, bool is_forbidden = true);
   [[nodiscard]] GatherEvents events_before_gather(const GatherArena& arena) const;
   [[nodiscard]] bool gathers_parameters() const { return gathered_by_ == communicators_.shards; }
   void fetch_parameters(const GatherArena& arena);
