@@ -195,6 +195,9 @@ int Step::begin_forward(UnitState& unit) {
 void Step::pre_forward(UnitState& unit) {
   unit.unshard(is_evaluating());
   unit.wait_unshard();
+  for (UnitParameter& parameter : unit.parameters()) {
+    parameter.version = parameter.version_now();
+  }
   std::erase(gathered_ahead_, &unit);
   if (repeated_ == 0) {
     gather_ahead(schedule_.ahead_in_forward(), is_evaluating());
@@ -205,7 +208,25 @@ bool Step::is_evaluating() const {
   return !at::GradMode::is_enabled() && to_be_repeated_ == 0;
 }
 
+// Ranks may share the memory that was written, and none keeps it for long.
+void Step::refuse_writes_in_forward(const UnitState& unit) {
+  for (const UnitParameter& parameter : unit.parameters()) {
+    if (parameter.version_now() != parameter.version) {
+      if (model_.communicators->shards().gathers_in_place()) {
+        writing_begins(State::Values, "a forward that wrote parameters");
+      }
+      throw Error(ExitCode::Usage,
+                  "[forward] unit '" + unit.name() + "' wrote its parameter '" + parameter.name +
+                      "' in its forward, where it is a gathered copy or memory that ranks share: "
+                      "compute with a changed copy of it (weight + noise), or write it between "
+                      "steps (with_full_parameters with writeback). torch::nn::Embedding with "
+                      "max_norm writes its weight.");
+    }
+  }
+}
+
 void Step::post_forward(UnitState& unit, UnitUse* use, int depth_before) {
+  refuse_writes_in_forward(unit);
   UnitProgress& now = progress(unit);
   now.forward_depth = depth_before;
   if (use != nullptr) {

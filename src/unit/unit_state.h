@@ -27,6 +27,12 @@ struct UnitParameter {
   bool has_values = false;  ///< false: built on meta and not loaded yet
   size_t segment = 0;
   size_t place = 0;
+  uint32_t version = 0;  ///< LibTorch's count of writes, when the last forward began
+
+  /// LibTorch's count of writes to the tensor.
+  [[nodiscard]] uint32_t version_now() const {
+    return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+  }
 };
 
 /// Options that hold for one unit.
