@@ -91,9 +91,9 @@ class StorageFactory;
 /// their unit runs.
 ///
 /// Parameters with values (not on meta) must be equal on every rank, because each rank keeps its
-/// own shard of them; sync_module_states() makes them equal. A tied parameter belongs to the
-/// smallest unit that contains all its uses. Parameters frozen now cannot be trained later;
-/// freezing later works.
+/// own shard of them; sync_module_states() makes them equal. With replicas (NoShard, HybridShard)
+/// the ranks compare a digest of them. A tied parameter belongs to the smallest unit that contains
+/// all its uses. Parameters frozen now cannot be trained later; freezing later works.
 ///
 /// Collective: all ranks call it with the same module and options. Memory per rank, with S = 1
 /// under NoShard: 4 ÷ S bytes per element of a trainable parameter (the fp32 master), plus one
@@ -102,9 +102,10 @@ class StorageFactory;
 ///
 /// Throws Error:
 /// - Usage, naming the parameter, if it is sharded already, a scalar, empty, not contiguous,
-///   not Float, BFloat16, Byte, Char, Short, Int or Long, or neither on the CPU nor on meta;
+///   not Float, BFloat16, Byte, Char, Short, Int or Long, or neither on the CPU nor on meta; or if
+///   it shares memory with another parameter;
 /// - Usage for options out of range or a strategy that does not fit the mesh;
-/// - RanksDisagree, on every rank, if models or options differ;
+/// - RanksDisagree, on every rank, if models or options differ, or the values of replicas;
 /// - OutOfMemory or Unavailable if memory is missing; PeerLost; Hang.
 ///
 /// PyTorch: `fully_shard`.  Paper: FSDP, arXiv:2304.11277.
@@ -115,10 +116,10 @@ Sharded<Holder> fully_shard(Holder module, const Mesh& mesh, const ShardOptions&
 }
 
 /// Explains accesses to a sharded parameter outside its unit that bypass LibTorch. An access
-/// through LibTorch's operators always throws `c10::Error`, which names unit and parameter. A view
-/// or an address kept from inside a call causes a segmentation fault when it is read. After this
-/// call, such a fault prints the same message and ends the process with exit code 64. Any other
-/// fault is unchanged. CPU only. For programs: a library must not install signal handlers by
+/// through LibTorch's operators always throws `c10::Error`, which names unit and parameter, or the
+/// unit for a view. An address that bypasses it causes a segmentation fault when it is read. After
+/// this call, such a fault prints the same message and ends the process with exit code 64. Any
+/// other fault is unchanged. CPU only. For programs: a library must not install signal handlers by
 /// itself. Not collective. PyTorch: none.
 void explain_access_to_sharded_parameters();
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/sum.h>
 #include <c10/util/Exception.h>
 
 #include "rendezvous/agree.h"
@@ -25,6 +27,19 @@ std::string describe(const Precision& precision) {
 
 const char* place_of(const std::string& folder, bool on_host = false) {
   return !folder.empty() ? "to a disk" : on_host ? "to the host" : "none";
+}
+
+// The sum of its bits as integers: of the values that a seed draws no two have the same.
+std::string digest_of_values(const UnitParameter& parameter) {
+  if (!parameter.has_values) {
+    return "none";
+  }
+  const at::NoGradGuard no_grad;
+  const auto bytes = parameter.tensor.element_size();
+  const auto dtype = bytes == 4   ? at::kInt
+                     : bytes == 2 ? at::kShort
+                                  : parameter.tensor.scalar_type();
+  return c10::str("digest ", parameter.tensor.detach().view(dtype).sum().item<int64_t>());
 }
 
 // One line for each field, so that messages can quote the first that differs.
@@ -61,6 +76,14 @@ std::string describe(const Model& model) {
     text += c10::str("buffer '", buffer.name, "': shape ", buffer.tensor.sizes(), ", ",
                      c10::toString(buffer.tensor.scalar_type()), "\n");
   }
+  if (model.mesh.replicate_size() > 1) {
+    for (const auto& unit : model.units) {
+      for (const UnitParameter& parameter : unit->parameters()) {
+        text += c10::str("values of parameter '", parameter.name,
+                         "': ", digest_of_values(parameter), "\n");
+      }
+    }
+  }
   return text;
 }
 
@@ -93,7 +116,13 @@ void build_and_compare(Model& model, const std::function<void()>& build) {
         build();
         return describe(model);
       });
-  compare_ranks("[fully_shard]", all, "Start all ranks with the same model and options.");
+  const bool has_replicas = model.mesh.replicate_size() > 1;
+  compare_ranks(
+      "[fully_shard]", all,
+      std::string("Start all ranks with the same model and options") +
+          (has_replicas ? "; replicas also with the same values: build the model with the same "
+                          "seed, or call sync_module_states() before fully_shard()."
+                        : "."));
 }
 
 }  // namespace sherd::detail
