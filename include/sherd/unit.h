@@ -209,6 +209,7 @@ class ForwardScope {
 /// Returns true if backward recomputes this call.
 [[nodiscard]] bool checkpoints_activations(const UnitState& unit);
 [[noreturn]] void refuse_to_checkpoint(const UnitState& unit);
+[[noreturn]] void refuse_written_argument(const UnitState& unit);
 /// Throws Error(Usage), naming unit and remedy, if `unit` is not null.
 void refuse_to_convert(const UnitState* unit);
 void refuse_to_clone(const UnitState* unit);
@@ -244,11 +245,99 @@ TensorList tensors_of(Tuple& values) {
   return tensors;
 }
 
+// A body may write an lvalue argument: its copy is given back then.
+template <class T>
+inline constexpr bool kMayBeWritten = std::is_lvalue_reference_v<T>&&
+    CarriesTensors<std::decay_t<T>>&& std::is_assignable_v<T, std::decay_t<T>>;
+
+/// Tensors of arguments as the body received them, by argument; none of those that it cannot write.
+template <class... Args>
+using Received = std::array<std::vector<at::Tensor>, sizeof...(Args)>;
+
+inline size_t place_among(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  size_t i = 0;
+  while (i < tensors.size() && !tensors[i].is_same(tensor)) {
+    ++i;
+  }
+  return i;
+}
+
+template <class T, class Value>
+std::vector<at::Tensor> received(Value& held) {
+  std::vector<at::Tensor> tensors;
+  if constexpr (kMayBeWritten<T>) {
+    TensorList places;
+    collect_tensors(held, places);
+    for (const at::Tensor* place : places) {
+      tensors.push_back(*place);
+    }
+  }
+  return tensors;
+}
+
+// Adds the tensors that the body has put into an argument to `out`: the unit's results.
+template <class T, class Value>
+void collect_written(Value& held, const std::vector<at::Tensor>& before, TensorList& out) {
+  if constexpr (kMayBeWritten<T>) {
+    TensorList places;
+    collect_tensors(held, places);
+    std::erase_if(places, [&](const at::Tensor* place) {
+      return place_among(before, *place) < before.size();
+    });
+    out.insert(out.end(), places.begin(), places.end());
+  }
+}
+
+// Where the body has left a tensor alone, the caller keeps its own. A struct may hold more than
+// tensors, so it is always given back.
+template <class T, class Value>
+void give_back(Value& held, const std::vector<at::Tensor>& before, T& argument) {
+  if constexpr (kMayBeWritten<T>) {
+    TensorList now;
+    TensorList own;
+    collect_tensors(held, now);
+    collect_tensors(argument, own);
+    bool is_written = now.size() != own.size() || requires {
+      held.tensors();
+    };
+    for (size_t i = 0; i < now.size(); ++i) {
+      const size_t place = place_among(before, *now[i]);
+      if (place < own.size()) {
+        *now[i] = *own[place];
+      }
+      is_written = is_written || !now[i]->is_same(*own[i]);
+    }
+    if (is_written) {
+      argument = std::move(held);
+    }
+  }
+}
+
+// The same of all arguments.
+template <class... Args, size_t... I>
+Received<Args...> all_received(std::tuple<HeldArgument<Args>...>& held,
+                               std::index_sequence<I...> /*places*/) {
+  return {received<Args>(std::get<I>(held))...};
+}
+template <class... Args, size_t... I>
+TensorList all_written(std::tuple<HeldArgument<Args>...>& held, const Received<Args...>& before,
+                       std::index_sequence<I...> /*places*/) {
+  TensorList tensors;
+  (collect_written<Args>(std::get<I>(held), before[I], tensors), ...);
+  return tensors;
+}
+template <class... Args, size_t... I>
+void give_all_back(std::tuple<HeldArgument<Args>...>& held, const Received<Args...>& before,
+                   std::index_sequence<I...> /*places*/, Args&... args) {
+  (give_back<Args>(std::get<I>(held), before[I], args), ...);
+}
+
 // A call that can be repeated: it holds copies of its arguments.
 template <class Result, class Body, class... Args>
 struct RepeatableCall {
   Body body;
   std::tuple<std::decay_t<Args>...> held;
+  const UnitState* unit = nullptr;
   std::optional<Result>* first = nullptr;  // destination of the first call's result
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& inputs) {
@@ -260,6 +349,7 @@ struct RepeatableCall {
     Result result =
         std::apply([&](auto&... value) { return std::invoke(body, static_cast<Args&&>(value)...); },
                    arguments);
+    refuse_written(arguments, inputs, std::index_sequence_for<Args...>());
     std::vector<at::Tensor> outputs;
     TensorList tensors;
     collect_tensors(result, tensors);
@@ -271,6 +361,16 @@ struct RepeatableCall {
     }
     return outputs;
   }
+
+  template <size_t... I>
+  void refuse_written(std::tuple<std::decay_t<Args>...>& arguments,
+                      const std::vector<at::Tensor>& inputs, std::index_sequence<I...> /*places*/) {
+    TensorList written;
+    (collect_written<Args>(std::get<I>(arguments), inputs, written), ...);
+    if (!written.empty()) {
+      refuse_written_argument(*unit);
+    }
+  }
 };
 
 template <class Result, class Body, class... Args>
@@ -279,7 +379,7 @@ Result call_checkpointed(const ShardedUnit& unit, Body&& body, Args&&... args) {
   ForwardScope scope(unit);
   std::optional<Result> result;
   auto call = std::make_shared<Call>(
-      Call{std::forward<Body>(body), {std::forward<Args>(args)...}, &result});
+      Call{std::forward<Body>(body), {std::forward<Args>(args)...}, unit.state, &result});
   const TensorList places = tensors_of(call->held);
   scope.cast_inputs(places);
   std::vector<at::Tensor> inputs;
@@ -323,15 +423,18 @@ auto call_unit(const ShardedUnit& unit, Body&& body, Args&&... args) {
   const TensorList inputs = tensors_of(held);
   scope.cast_inputs(inputs);
   scope.enter(inputs);
+  constexpr auto kPlaces = std::index_sequence_for<Args...>();
+  const Received<Args...> before = all_received<Args...>(held, kPlaces);
   if constexpr (std::is_void_v<Result>) {
-    invoke_held<Body, Args...>(std::forward<Body>(body), held, std::index_sequence_for<Args...>());
-    scope.leave({});
+    invoke_held<Body, Args...>(std::forward<Body>(body), held, kPlaces);
+    scope.leave(all_written<Args...>(held, before, kPlaces));
+    give_all_back<Args...>(held, before, kPlaces, args...);
   } else {
-    auto result = invoke_held<Body, Args...>(std::forward<Body>(body), held,
-                                             std::index_sequence_for<Args...>());
-    TensorList outputs;
+    auto result = invoke_held<Body, Args...>(std::forward<Body>(body), held, kPlaces);
+    TensorList outputs = all_written<Args...>(held, before, kPlaces);
     collect_tensors(result, outputs);
     scope.leave(outputs);
+    give_all_back<Args...>(held, before, kPlaces, args...);
     return result;
   }
 }

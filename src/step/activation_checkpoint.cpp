@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -99,12 +102,45 @@ class AsBefore {
   States now_;
 };
 
+/// Autocast of this thread: of the CPU and of a unit's device.
+struct AutocastState {
+  bool uses_cache = true;
+  std::vector<std::tuple<c10::DeviceType, bool, at::ScalarType>> of_devices = {};
+};
+
+AutocastState autocast_state(c10::Device device) {
+  AutocastState state{at::autocast::is_autocast_cache_enabled()};
+  for (const c10::DeviceType type : {c10::DeviceType::CPU, device.type()}) {
+    if (at::autocast::is_autocast_available(type)) {
+      state.of_devices.emplace_back(type, at::autocast::is_autocast_enabled(type),
+                                    at::autocast::get_autocast_dtype(type));
+    }
+  }
+  return state;
+}
+
+void restore(const AutocastState& state) {
+  at::autocast::set_autocast_cache_enabled(state.uses_cache);
+  for (const auto& [type, is_enabled, dtype] : state.of_devices) {
+    at::autocast::set_autocast_enabled(type, is_enabled);
+    at::autocast::set_autocast_dtype(type, dtype);
+  }
+}
+
 struct CheckpointedCall : torch::CustomClassHolder {
   Recompute body;
   std::shared_ptr<UnitUse> use;
   GeneratorStates generators;
+  AutocastState autocast;
   BufferValues buffers;  ///< those that the forward may have changed, as they were before
 };
+
+// While the result lives, autocast is as it was in the forward.
+[[nodiscard]] auto as_in_forward(const CheckpointedCall& call) {
+  const AutocastState now = autocast_state(call.use->unit.device());
+  restore(call.autocast);
+  return c10::make_scope_exit([now] { restore(now); });
+}
 
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
   // `dummy` requires gradients, so that a call without inputs that do (an embedding) has a
@@ -117,17 +153,23 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     context->set_materialize_grads(false);
     const UnitState& unit = call->use->unit;
     call->generators = generator_states(unit.device());
+    call->autocast = autocast_state(unit.device());
+    call->autocast.uses_cache = false;  // what is cast here has no gradient, and is cast again
     Step& step = *call->use->step;
     const BufferValues before = step.model().collectives.run(
         Work::Local, "copy of buffers", unit.name(), [&] { return states_of(unit.buffers()); });
     variable_list outputs = [&] {
       const auto scope = step.forwards_to_be_repeated();
+      const auto autocast = as_in_forward(*call);
       return call->body(inputs.vec());
     }();
     call->buffers = perhaps_changed_since(before);
     variable_list indices;
-    for (const at::Tensor& output : outputs) {
-      if (output.defined() && !output.is_floating_point()) {
+    for (at::Tensor& output : outputs) {
+      // Another tensor over the same memory: a parameter or buffer that is returned must not become
+      // a result of this node, and what was a view may be written in place.
+      output = output.defined() ? output.detach() : output;
+      if (output.defined() && !output.is_floating_point() && !output.is_complex()) {
         indices.push_back(output);
       }
     }
@@ -167,6 +209,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     const at::AutoGradMode with_gradients(true);
     const auto scope = call.use->step->repeated_forwards();
     const AsBefore<at::Generator> generators(call.generators);
+    const auto autocast = as_in_forward(call);
     return call.body(inputs);
   }
 
@@ -231,6 +274,13 @@ void refuse_to_checkpoint(const UnitState& unit) {
       "[forward] the activations of unit '" + unit.name() +
           "' cannot be checkpointed: it takes an argument that cannot be copied, or returns "
           "none. Pass it by value or pointer, or leave checkpoint_activations off for it.");
+}
+
+void refuse_written_argument(const UnitState& unit) {
+  throw Error(ExitCode::Usage,
+              "[forward] unit '" + unit.name() +
+                  "' is checkpointed and wrote a tensor of an argument, which no gradient would "
+                  "reach: return the tensor, or leave checkpoint_activations off for it.");
 }
 
 // Or in a unit inside it, whose name begins with its own.
