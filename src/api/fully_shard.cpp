@@ -81,6 +81,15 @@ class ModuleWalk {
   [[nodiscard]] int level_of(const UnitModule& unit) const {
     return unit.parent < 0 ? 0 : static_cast<int>(path_to_root(unit.parent).size());
   }
+  /// Returns the name of a parameter that was registered after the walk; empty: none.
+  [[nodiscard]] std::string unknown_parameter(const torch::nn::Module& root) const {
+    for (const auto& item : root.named_parameters()) {
+      if (!seen_parameters_.contains(item.value().unsafeGetTensorImpl())) {
+        return item.key();
+      }
+    }
+    return "";
+  }
   /// Returns the smallest unit that contains all of them.
   [[nodiscard]] int common_unit(const std::vector<int>& owners) const {
     std::vector<int> path = path_to_root(owners.front());
@@ -195,6 +204,29 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.is_meta() && !tensor.is_cpu()) {
     refuse_sharding(parameter + "is on " + tensor.device().str() +
                     ": build the model on the CPU or on meta.");
+  }
+}
+
+// Parameters that share memory would become separate.
+void check_memory(const std::vector<UnitPlan>& plans) {
+  std::vector<std::tuple<const c10::StorageImpl*, int64_t, int64_t, std::string>> ranges;
+  for (const UnitPlan& plan : plans) {
+    for (const UnitParameter& parameter : plan.parameters) {
+      const at::Tensor& tensor = parameter.tensor;
+      const int64_t begin = tensor.storage_offset() * tensor.element_size();
+      ranges.emplace_back(tensor.storage().unsafeGetStorageImpl(), begin,
+                          begin + static_cast<int64_t>(tensor.nbytes()), parameter.name);
+    }
+  }
+  std::ranges::sort(ranges);
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    const auto& [storage, begin, end, name] = ranges[i];
+    const auto& [storage_before, begin_before, end_before, name_before] = ranges[i - 1];
+    if (storage == storage_before && begin < end_before) {
+      refuse_sharding("parameters '" + name_before + "' and '" + name +
+                      "' share memory, and would become separate: register one tensor under both "
+                      "names, or give each its own memory (clone()).");
+    }
   }
 }
 
@@ -366,8 +398,9 @@ std::vector<UnitPlan> plan_units(ModuleWalk& walk, const ShardOptions& options) 
     check_parameter(found.name, found.tensor);
     plans[static_cast<size_t>(walk.common_unit(found.owners))].parameters.push_back(
         {found.name, std::move(found.aliases), found.tensor, found.tensor.scalar_type(),
-         found.tensor.requires_grad(), !found.tensor.is_meta(), 0, 0});
+         found.tensor.requires_grad(), !found.tensor.is_meta()});
   }
+  check_memory(plans);
   return plans;
 }
 
@@ -401,6 +434,10 @@ std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& m
   const auto engine = own_work([&] {
     return std::make_shared<Engine>(*rows, options, std::move(plans), std::move(buffers), factory);
   });
+  engine->model.late_parameter = [walk, weak = std::weak_ptr(module)]() -> std::string {
+    const auto held = weak.lock();
+    return held == nullptr ? "" : walk->unknown_parameter(*held);
+  };
   for (size_t i = 0; i < walk->units.size(); ++i) {
     const ShardedUnit unit{std::shared_ptr<Step>(engine, &engine->step),
                            engine->model.units[i].get()};

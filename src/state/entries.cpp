@@ -77,6 +77,7 @@ void StateEntry::finish_writing() {
 
 std::vector<StateEntry> state_entries(ShardedModule& model) {
   Model& data = engine_of(model).model;
+  require_all_sharded(data);
   const int shard_size = data.mesh.shard_size();
   std::vector<StateEntry> entries;
   for_each_held_part(data, [&](const UnitState&, UnitParameter& parameter, const HeldPart& held) {

@@ -167,6 +167,16 @@ void require_values(const Model& model, const std::string& operation) {
   }
 }
 
+void require_all_sharded(const Model& model) {
+  const std::string late = model.late_parameter ? model.late_parameter() : "";
+  if (!late.empty()) {
+    throw Error(ExitCode::Usage,
+                "parameter '" + late +
+                    "' was registered after fully_shard(): it is not sharded, no optimizer of the "
+                    "model updates it, and no state holds it. Register it before fully_shard().");
+  }
+}
+
 bool ModelBuffer::is_inside(const std::string& unit) const {
   const std::string prefix = unit + ".";
   return name.starts_with(prefix) ||

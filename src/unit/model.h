@@ -103,6 +103,8 @@ struct Model {
   std::vector<SegmentOfUnit> segments;            ///< of all units, in their order
   std::vector<int> first_order;                   ///< ShardOptions::forward_order as indices
   std::vector<ModelBuffer> buffers;
+  /// Returns the name of a parameter that was registered after fully_shard(); empty: none.
+  std::function<std::string()> late_parameter;
   // After what they read and write: where giving up has failed, they end it when they go.
   std::unique_ptr<ModelCommunicators> communicators;
 };
@@ -130,6 +132,9 @@ void rest(Model& model);
 [[nodiscard]] int64_t gathered_limit_bytes(const Model& model);
 /// Throws Error(Usage), naming `operation`, for what was built on meta and has no values yet.
 void require_values(const Model& model, const std::string& operation);
+
+/// Throws Error(Usage) if the module has parameters that were registered after fully_shard().
+void require_all_sharded(const Model& model);
 
 /// Runs `build`, which makes the model's units, and compares units, shapes, dtypes and options.
 /// Collective. Throws on every rank: what `build` threw on one of them, as agree() does;
