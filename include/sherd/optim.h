@@ -174,8 +174,8 @@ class AdamW : public CheckpointableOptimizer {
   /// and with AdamWMode::in_backward, which has updated already. PyTorch: `found_inf` of fused
   /// optimizers.
   void step(const at::Tensor& found_inf);
-  /// Clears the gradients of the whole model, including parameters that another optimizer updates.
-  /// Not collective. PyTorch: `Module.zero_grad(set_to_none=True)`.
+  /// Clears the gradients of the parameters that this optimizer updates (AdamWMode::contains); the
+  /// same on every rank. Not collective. PyTorch: `optimizer.zero_grad(set_to_none=True)`.
   void zero_grad();
 
   /// Sets the learning rate of every group; a schedule calls it before each step. Throws

@@ -88,6 +88,7 @@ struct AdamW::Impl {
 
   [[nodiscard]] detail::Engine& engine() const { return detail::engine_of(model); }
   void step(const at::Tensor& found_inf);
+  void zero_grad();
   [[nodiscard]] at::Tensor grad_scale_with(const at::Tensor& found_inf) const;
   void uncount_what_was_left_out();
   [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
@@ -108,6 +109,7 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
                                      c10::toString(mode.moments_dtype) + ".");
   }
   check_options(options);
+  detail::require_all_sharded(impl_->engine().model);
   for (const ParamGroup& group : groups) {
     check_options(group.options);
   }
@@ -349,8 +351,25 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
   on.model.collectives.set_step(steps + 1);
 }
 
+// Of the parameters that it updates. Ranks do so alike: what they agreed on holds for the others.
+void AdamW::Impl::zero_grad() {
+  if (!mode.contains) {
+    return engine().step.zero_grad();
+  }
+  for (const SegmentMoments& state : segments) {
+    if (state.updated.size() == state.of.segment->layout().places.size()) {
+      state.of.segment->gradients()->forget();
+      continue;
+    }
+    for (const auto& [place, updated] : state.updated) {
+      const detail::HeldPart held = state.of.unit->held_part(*updated.parameter);
+      state.of.segment->gradients()->forget(place, held.start, held.range.size());
+    }
+  }
+}
+
 void AdamW::zero_grad() {
-  impl_->engine().step.zero_grad();
+  impl_->zero_grad();
 }
 
 void AdamW::set_lr(double lr) {

@@ -263,8 +263,18 @@ void SegmentGradients::forget() {
 }
 
 void SegmentGradients::forget(size_t place, int64_t start, int64_t numel) {
-  change([&] { shard().narrow(0, start, numel).zero_(); });
   used_[place] = false;
+  if (has_sum_) {
+    change([&] { shard().narrow(0, start, numel).zero_(); });
+  }
+  if (has_unsharded_sum_) {
+    unsharded_sum_.narrow(0, layout_.places[place].offset, layout_.places[place].numel).zero_();
+  }
+  if (has_partial_reduce_output_) {
+    flat_tensor(partial_reduce_output_, layout_.shard_numel, layout_.reduce_dtype, layout_.device)
+        .narrow(0, start, numel)
+        .zero_();
+  }
 }
 
 void SegmentGradients::release_shard() {
