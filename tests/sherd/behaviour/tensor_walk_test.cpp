@@ -65,12 +65,12 @@ struct StructsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Structs);
 
-/// A promise that a unit does not keep, and a parameter that is written.
+/// A promise that a unit does not keep, and a reference. (One that is written:
+/// library_user_test.cpp.)
 struct ReferencesImpl : torch::nn::Module {
   ReferencesImpl() : linear(register_module("linear", torch::nn::Linear(kOdd, kOdd))) {}
   at::Tensor forward(std::vector<at::Tensor>& values) noexcept {
-    values[0] = linear(values[0]);
-    return values[0] + values[1];
+    return linear(values[0]) + values[1];
   }
   torch::nn::Linear linear;
 };
