@@ -126,12 +126,7 @@ void UnitState::unshard(bool in_evaluation) {
                        [&] { segment->gather(arena_, full_precision); });
     }
   } catch (...) {
-    const auto failure = std::current_exception();
-    try {
-      reshard();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is reported
-    }
-    std::rethrow_exception(failure);
+    reshard_and_rethrow();
   }
   point_parameters();
 }
@@ -140,12 +135,25 @@ void UnitState::wait_unshard() {
   if (!std::exchange(gather_pending_, false)) {
     return;
   }
-  for (const auto& segment : segments_) {
-    if (segment->is_gathered()) {
-      collectives_.run(Work::Wait, "wait for the all-gather", name(),
-                       [&] { segment->wait_gather(); });
+  try {
+    for (const auto& segment : segments_) {
+      if (segment->is_gathered()) {
+        collectives_.run(Work::Wait, "wait for the all-gather", name(),
+                         [&] { segment->wait_gather(); });
+      }
     }
+  } catch (...) {
+    reshard_and_rethrow();  // what was not waited for must not be used
   }
+}
+
+void UnitState::reshard_and_rethrow() {
+  const auto failure = std::current_exception();
+  try {
+    reshard();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is reported
+  }
+  std::rethrow_exception(failure);
 }
 
 void UnitState::reshard() {

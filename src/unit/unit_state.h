@@ -133,6 +133,8 @@ class UnitState {
  private:
   void make_segments(const Mesh& mesh);
   void point_parameters();
+  /// Called in a handler.
+  [[noreturn]] void reshard_and_rethrow();
   [[nodiscard]] SegmentGradients& gradients_of(size_t parameter) const;
   [[nodiscard]] at::Tensor gradient_place(size_t parameter);
 
