@@ -11,8 +11,8 @@
 #include "sherd/memory.h"
 #include "sherd/sharded_module.h"
 #include "step/step.h"
-#include "storage/own_work.h"
 #include "storage/device.h"
+#include "storage/own_work.h"
 
 namespace sherd {
 

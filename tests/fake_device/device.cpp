@@ -1,5 +1,7 @@
 // The fake device as LibTorch sees it: memory, streams, events, and no arithmetic (operators.cpp).
 
+#include "storage/device.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -12,7 +14,6 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
-#include "storage/device.h"
 #include "tests/fake_device/captures.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/streams.h"
