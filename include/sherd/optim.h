@@ -175,7 +175,9 @@ class AdamW : public CheckpointableOptimizer {
   /// optimizers.
   void step(const at::Tensor& found_inf);
   /// Clears the gradients of the parameters that this optimizer updates (AdamWMode::contains); the
-  /// same on every rank. Not collective. PyTorch: `optimizer.zero_grad(set_to_none=True)`.
+  /// same on every rank. ShardedModule::zero_grad() also clears those that no optimizer updates,
+  /// which clip_grad_norm() and GradScaler read. Not collective. PyTorch:
+  /// `optimizer.zero_grad(set_to_none=True)`.
   void zero_grad();
 
   /// Sets the learning rate of every group; a schedule calls it before each step. Throws

@@ -282,14 +282,13 @@ void collect_written(Value& held, const std::vector<at::Tensor>& before, TensorL
     TensorList places;
     collect_tensors(held, places);
     std::erase_if(places, [&](const at::Tensor* place) {
-      return place_among(before, *place) < before.size();
+      return !place->defined() || place_among(before, *place) < before.size();
     });
     out.insert(out.end(), places.begin(), places.end());
   }
 }
 
-// Where the body has left a tensor alone, the caller keeps its own. A struct may hold more than
-// tensors, so it is always given back.
+// Gives the caller what the body has written, and nothing else: others may read the argument.
 template <class T, class Value>
 void give_back(Value& held, const std::vector<at::Tensor>& before, T& argument) {
   if constexpr (kMayBeWritten<T>) {
@@ -297,17 +296,24 @@ void give_back(Value& held, const std::vector<at::Tensor>& before, T& argument) 
     TensorList own;
     collect_tensors(held, now);
     collect_tensors(argument, own);
-    bool is_written = now.size() != own.size() || requires {
-      held.tensors();
-    };
+    const std::vector<at::Tensor> callers = [&] {
+      std::vector<at::Tensor> tensors;
+      for (const at::Tensor* place : own) {
+        tensors.push_back(*place);
+      }
+      return tensors;
+    }();
     for (size_t i = 0; i < now.size(); ++i) {
       const size_t place = place_among(before, *now[i]);
-      if (place < own.size()) {
-        *now[i] = *own[place];
+      const bool is_known = place < callers.size();
+      if (is_known) {
+        *now[i] = callers[place];  // its own, not a cast of it
       }
-      is_written = is_written || !now[i]->is_same(*own[i]);
+      if (now.size() == own.size() && !(is_known && place == i)) {
+        *own[i] = *now[i];
+      }
     }
-    if (is_written) {
+    if (now.size() != own.size()) {
       argument = std::move(held);
     }
   }

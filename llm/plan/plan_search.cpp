@@ -31,13 +31,13 @@ std::vector<std::int64_t> micro_batches(const config::TrainSection& train,
   return found;
 }
 
-std::vector<config::Strategy> strategies(const PlannedHosts& hosts, bool accumulates) {
+std::vector<config::Strategy> strategies(const PlannedHosts& hosts, bool keeps) {
   using config::Strategy;
   if (hosts.hosts * hosts.ranks == 1) {
     return {Strategy::FullShard};
   }
   std::vector<Strategy> found = {Strategy::FullShard, Strategy::ShardGradOp, Strategy::NoShard};
-  if (accumulates) {  // else as ShardGradOp
+  if (keeps) {  // parameters between micro-batches; else as ShardGradOp
     found.push_back(Strategy::ShardOptimizer);
   }
   if (hosts.hosts > 1 && hosts.ranks > 1) {
@@ -181,8 +181,9 @@ std::vector<FittingSetting> search_plans(const RunConfig& config, const setup::M
     RunConfig tried = config;
     tried.train.micro_batch = micro_batch;
     const PlannedBatches batches = batches_of(tried);
-    const bool accumulates = micro_batch * hosts.hosts * hosts.ranks < config.train.global_batch;
-    for (const config::Strategy strategy : strategies(hosts, accumulates)) {
+    const bool keeps = micro_batch * hosts.hosts * hosts.ranks < config.train.global_batch &&
+                       !config.device.cuda_graphs;
+    for (const config::Strategy strategy : strategies(hosts, keeps)) {
       tried.parallel.strategy = strategy;
       try {
         if (auto setting = first_that_fits(tried, shape, hosts, batches)) {

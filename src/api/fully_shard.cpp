@@ -82,9 +82,11 @@ class ModuleWalk {
     return unit.parent < 0 ? 0 : static_cast<int>(path_to_root(unit.parent).size());
   }
   /// Returns the name of a parameter that was registered after the walk; empty: none.
-  [[nodiscard]] std::string unknown_parameter(const torch::nn::Module& root) const {
+  [[nodiscard]] std::string unknown_parameter(const torch::nn::Module& root,
+                                              const ShardOptions& options) const {
     for (const auto& item : root.named_parameters()) {
-      if (!seen_parameters_.contains(item.value().unsafeGetTensorImpl())) {
+      const bool is_ignored = options.ignored && options.ignored(item.key());
+      if (!is_ignored && !seen_parameters_.contains(item.value().unsafeGetTensorImpl())) {
         return item.key();
       }
     }
@@ -207,23 +209,30 @@ void check_parameter(const std::string& name, const at::Tensor& tensor) {
   }
 }
 
-// Parameters that share memory would become separate.
+// Parameters that share memory would become separate. Nobody would notice of frozen ones.
 void check_memory(const std::vector<UnitPlan>& plans) {
-  std::vector<std::tuple<const c10::StorageImpl*, int64_t, int64_t, std::string>> ranges;
+  struct Held {
+    const c10::StorageImpl* storage;
+    int64_t begin;
+    int64_t end;
+    const UnitParameter* parameter;
+  };
+  std::vector<Held> held;
   for (const UnitPlan& plan : plans) {
     for (const UnitParameter& parameter : plan.parameters) {
       const at::Tensor& tensor = parameter.tensor;
       const int64_t begin = tensor.storage_offset() * tensor.element_size();
-      ranges.emplace_back(tensor.storage().unsafeGetStorageImpl(), begin,
-                          begin + static_cast<int64_t>(tensor.nbytes()), parameter.name);
+      held.push_back({tensor.storage().unsafeGetStorageImpl(), begin,
+                      begin + static_cast<int64_t>(tensor.nbytes()), &parameter});
     }
   }
-  std::ranges::sort(ranges);
-  for (size_t i = 1; i < ranges.size(); ++i) {
-    const auto& [storage, begin, end, name] = ranges[i];
-    const auto& [storage_before, begin_before, end_before, name_before] = ranges[i - 1];
-    if (storage == storage_before && begin < end_before) {
-      refuse_sharding("parameters '" + name_before + "' and '" + name +
+  std::ranges::sort(held, {}, [](const Held& one) { return std::tuple(one.storage, one.begin); });
+  for (size_t i = 1; i < held.size(); ++i) {
+    const Held& before = held[i - 1];
+    const Held& one = held[i];
+    if (one.storage == before.storage && one.begin < before.end &&
+        (one.parameter->trainable || before.parameter->trainable)) {
+      refuse_sharding("parameters '" + before.parameter->name + "' and '" + one.parameter->name +
                       "' share memory, and would become separate: register one tensor under both "
                       "names, or give each its own memory (clone()).");
     }
@@ -434,9 +443,9 @@ std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& m
   const auto engine = own_work([&] {
     return std::make_shared<Engine>(*rows, options, std::move(plans), std::move(buffers), factory);
   });
-  engine->model.late_parameter = [walk, weak = std::weak_ptr(module)]() -> std::string {
+  engine->model.late_parameter = [walk, options, weak = std::weak_ptr(module)]() -> std::string {
     const auto held = weak.lock();
-    return held == nullptr ? "" : walk->unknown_parameter(*held);
+    return held == nullptr ? "" : walk->unknown_parameter(*held, options);
   };
   for (size_t i = 0; i < walk->units.size(); ++i) {
     const ShardedUnit unit{std::shared_ptr<Step>(engine, &engine->step),

@@ -168,14 +168,24 @@ void C10dCommunicator::exchange_identities(Sent& sent) {
   for_each_peer([&](int peer) {
     sent.sends.push_back(
         send_to(*groups_.reduce, at(rank()), sizeof(Identity), peer, sent.first_tag));
-    sent.receives.push_back(
+    sent.identity_receives.push_back(
         receive_from(*groups_.reduce, at(peer), sizeof(Identity), peer, sent.first_tag));
   });
 }
 
+// Gloo ends the process where a message is longer than the memory it is received in. So messages
+// of ranks that reduce different segments or dtypes have different tags, and identities say so.
+int C10dCommunicator::tag_of_part(const Sent& sent, int part) const {
+  const auto kinds = 2 * std::ssize(segments());
+  const int64_t kind = 2 * static_cast<int64_t>(sent.segment) + (sent.element_bytes == 4 ? 1 : 0);
+  const int64_t number = static_cast<int64_t>(sent.first_tag) + 1 + part;
+  return kTags + static_cast<int>((number * kinds + kind) % kTags);
+}
+
 void C10dCommunicator::post_sends(Sent& sent) {
-  int tag = sent.first_tag + 1;
-  for (int64_t first = 0; first < sent.shard_numel; first += sent.part_numel, ++tag) {
+  int part_number = 0;
+  for (int64_t first = 0; first < sent.shard_numel; first += sent.part_numel) {
+    const int tag = tag_of_part(sent, part_number++);
     const int64_t numel = std::min(sent.part_numel, sent.shard_numel - first);
     for_each_peer([&](int peer) {
       char* part = static_cast<char*>(sent.gradients) +
@@ -186,7 +196,7 @@ void C10dCommunicator::post_sends(Sent& sent) {
 }
 
 void C10dCommunicator::post_receives(Sent& sent) {
-  const int tag = sent.first_tag + 1 + static_cast<int>(sent.done / sent.part_numel);
+  const int tag = tag_of_part(sent, static_cast<int>(sent.done / sent.part_numel));
   auto* place = static_cast<char*>(sent.received);
   for_each_peer([&](int peer) {
     sent.receives.push_back(
@@ -196,9 +206,12 @@ void C10dCommunicator::post_receives(Sent& sent) {
 }
 
 void C10dCommunicator::finish_part(Sent& sent) {
-  attempt(described(Collective::Operation::Reduction, sent.segment),
-          [&] { await_messages(std::exchange(sent.receives, {})); });
-  check_identities(sent, sent.identities);
+  const std::string what = described(Collective::Operation::Reduction, sent.segment);
+  if (!sent.identity_receives.empty()) {
+    attempt(what, [&] { await_messages(std::exchange(sent.identity_receives, {})); });
+  }
+  check_identities(sent, sent.identities);  // again where the first time has thrown
+  attempt(what, [&] { await_messages(std::exchange(sent.receives, {})); });
   std::vector<const void*> sources(
       static_cast<size_t>(world_size()),
       static_cast<const char*>(sent.gradients) +

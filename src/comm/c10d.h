@@ -90,7 +90,7 @@ class C10dCommunicator : public BufferedCommunicator {
 
  protected:
   using Work = c10::intrusive_ptr<c10d::Work>;
-  static constexpr int kTags = 1 << 30;  ///< tags repeat long after their messages are received
+  static constexpr int kTags = 1 << 29;  ///< tags repeat long after their messages are received
   [[nodiscard]] const ProcessGroups& groups() const { return groups_; }
   /// True if an exchange has failed: no further one can succeed.
   [[nodiscard]] bool has_failed() const { return has_failed_; }
@@ -122,7 +122,8 @@ class C10dCommunicator : public BufferedCommunicator {
     int first_tag = 0;
     std::vector<Identity> identities = {};  ///< by rank
     std::vector<Work> sends = {};
-    std::vector<Work> receives = {};  ///< of the current part, and of the identities
+    std::vector<Work> identity_receives = {};
+    std::vector<Work> receives = {};  ///< of the current part
     [[nodiscard]] int64_t next_numel() const { return std::min(part_numel, shard_numel - done); }
   };
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
@@ -146,6 +147,7 @@ class C10dCommunicator : public BufferedCommunicator {
   template <class Fn>
   void for_each_peer(Fn&& fn) const;
   void exchange_identities(Sent& sent);
+  [[nodiscard]] int tag_of_part(const Sent& sent, int part) const;
   void post_sends(Sent& sent);
   void post_receives(Sent& sent);
   void finish_part(Sent& sent);

@@ -327,8 +327,12 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
     }
   }
   const std::vector<int>& order = on.step.schedule().order();
-  std::ranges::stable_sort(due, {}, [&order](const SegmentMoments* state) {
-    return std::ranges::find(order, state->of.unit->index()) - order.begin();
+  std::vector<size_t> place_of(on.model.units.size(), order.size());
+  for (size_t i = order.size(); i-- > 0;) {
+    place_of[static_cast<size_t>(order[i])] = i;
+  }
+  std::ranges::stable_sort(due, {}, [&place_of](const SegmentMoments* state) {
+    return place_of[static_cast<size_t>(state->of.unit->index())];
   });
   grad_scale = grad_scale_with(found_inf);
   if (found_inf.defined()) {
@@ -352,15 +356,18 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
 }
 
 // Of the parameters that it updates. Ranks do so alike: what they agreed on holds for the others.
+// Of a segment that it updates in part, zeros are written, unlike in any other way to clear.
 void AdamW::Impl::zero_grad() {
   if (!mode.contains) {
     return engine().step.zero_grad();
   }
+  engine().step.gradients().changed();
   for (const SegmentMoments& state : segments) {
     if (state.updated.size() == state.of.segment->layout().places.size()) {
       state.of.segment->gradients()->forget();
       continue;
     }
+    state.of.segment->await_update();  // which reads them
     for (const auto& [place, updated] : state.updated) {
       const detail::HeldPart held = state.of.unit->held_part(*updated.parameter);
       state.of.segment->gradients()->forget(place, held.start, held.range.size());

@@ -96,6 +96,7 @@ struct TorchOptimizerState::Impl {
 };
 
 torch::OrderedDict<std::string, at::Tensor> optim_parameters(ShardedModule& model) {
+  detail::require_all_sharded(detail::engine_of(model).model);
   detail::Step& step = detail::engine_of(model).step;
   step.require_between_steps("optim_parameters");
   step.check_not_torn("optim_parameters");

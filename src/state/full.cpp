@@ -321,6 +321,7 @@ void load_full_state_dict(ShardedModule& model, const StateDict& dict) {
 
 void load_from_rank0(ShardedModule& model, const TensorSource& source) {
   World& world = model.world();
+  detail::require_all_sharded(detail::engine_of(model).model);
   detail::ShardWriter writer(detail::engine_of(model).step, "load_from_rank0");
   detail::Reader reader{source};
   std::vector<detail::StateEntry> entries = detail::state_entries(model);

@@ -199,11 +199,32 @@ void ParameterInit::fill_from(const at::Tensor& whole) {
   filled_ = true;
 }
 
+namespace {
+
+// Before anything is written.
+void check_seeds(ShardedModule& model, uint64_t seed) {
+  const auto seeds = detail::agree(model.world(), "initialization failed", [&] {
+    detail::require_all_sharded(detail::engine_of(model).model);
+    return std::to_string(seed);
+  });
+  const auto other = std::ranges::find_if(seeds, [&](const auto& one) { return one != seeds[0]; });
+  if (other != seeds.end()) {
+    throw Error(ExitCode::RanksDisagree,
+                "[initialize] rank 0 draws values by seed " + seeds[0] + ", rank " +
+                    std::to_string(other - seeds.begin()) + " by seed " + *other +
+                    ": pass the same seed on all ranks. Values depend on the seed, the name and "
+                    "the element alone.");
+  }
+}
+
+}  // namespace
+
 void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_init_fn,
                 const ParamInitFn& buffer_init_fn) {
+  check_seeds(model, seed);
   detail::ShardWriter writer(detail::engine_of(model).step, "initialize");
   std::vector<detail::StateEntry> entries = detail::state_entries(model);
-  const auto seeds = detail::agree(model.world(), "initialization failed", [&] {
+  detail::on_all_ranks(model.world(), "initialization failed", [&] {
     std::string left_out;
     for (detail::StateEntry& entry : entries) {
       ParameterInit init(entry, seed, model.world().device());
@@ -224,16 +245,7 @@ void initialize(ShardedModule& model, uint64_t seed, const ParamInitFn& param_in
                       "\nCall one of the fill functions for each; buffers have a function of their "
                       "own, buffer_init_fn.");
     }
-    return std::to_string(seed);
   });
-  const auto other = std::ranges::find_if(seeds, [&](const auto& one) { return one != seeds[0]; });
-  if (other != seeds.end()) {
-    throw Error(ExitCode::RanksDisagree,
-                "[initialize] rank 0 draws values by seed " + seeds[0] + ", rank " +
-                    std::to_string(other - seeds.begin()) + " by seed " + *other +
-                    ": pass the same seed on all ranks. Values depend on the seed, the name and "
-                    "the element alone.");
-  }
   writer.publish();
 }
 

@@ -95,13 +95,13 @@ void ParameterHook::operator()(const at::Tensor& tensor) {
   if (step == nullptr) {
     return;
   }
-  step->begin_backward(step);
-  // An operator that writes its slot returns no gradient; autograd calls this nevertheless.
-  if (!tensor.grad().defined()) {
-    return;
-  }
   // Taken first: what an exception left there would be added to the next gradient.
   const at::Tensor gradient = std::exchange(tensor.mutable_grad(), at::Tensor());
+  step->begin_backward(step);
+  // An operator that writes its slot returns no gradient; autograd calls this nevertheless.
+  if (!gradient.defined()) {
+    return;
+  }
   const UnitParameter& parameter = unit_.parameters()[parameter_];
   if (!parameter.trainable) {
     throw Error(ExitCode::Usage,

@@ -124,6 +124,9 @@ void ForwardScope::leave(const TensorList& outputs) {
   for (at::Tensor* output : outputs) {
     if (output->defined() && use_ != nullptr && output->requires_grad()) {
       needs_backward = true;
+      if (output->is_leaf()) {
+        *output = at::alias(*output);  // a hook of a leaf would live as long as the leaf
+      }
       output->register_hook([use = use_](const at::Tensor&) { use->step->pre_backward(*use); });
     }
   }
@@ -170,6 +173,12 @@ int Step::begin_forward(UnitState& unit) {
   if (!values_checked_) {
     check_not_torn("forward");
     require_values(model_, "forward");
+    if (!model_.replicas_differ.empty()) {
+      throw Error(ExitCode::RanksDisagree,
+                  "[forward] replicas begin with other values. " + model_.replicas_differ +
+                      "Build the model with the same seed on all ranks, call sync_module_states() "
+                      "before fully_shard(), or load values after it.");
+    }
     values_checked_ = true;
   }
   leave_failed_backward();

@@ -29,7 +29,7 @@ const char* place_of(const std::string& folder, bool on_host = false) {
   return !folder.empty() ? "to a disk" : on_host ? "to the host" : "none";
 }
 
-// The sum of its bits as integers: of the values that a seed draws no two have the same.
+// The sum of its bits as integers: values of another seed have another.
 std::string digest_of_values(const UnitParameter& parameter) {
   if (!parameter.has_values) {
     return "none";
@@ -76,12 +76,16 @@ std::string describe(const Model& model) {
     text += c10::str("buffer '", buffer.name, "': shape ", buffer.tensor.sizes(), ", ",
                      c10::toString(buffer.tensor.scalar_type()), "\n");
   }
-  if (model.mesh.replicate_size() > 1) {
-    for (const auto& unit : model.units) {
-      for (const UnitParameter& parameter : unit->parameters()) {
-        text += c10::str("values of parameter '", parameter.name,
-                         "': ", digest_of_values(parameter), "\n");
-      }
+  return text;
+}
+
+// One line for each parameter's values.
+std::string describe_values(const Model& model) {
+  std::string text;
+  for (const auto& unit : model.units) {
+    for (const UnitParameter& parameter : unit->parameters()) {
+      text += c10::str("values of parameter '", parameter.name, "': ", digest_of_values(parameter),
+                       "\n");
     }
   }
   return text;
@@ -93,36 +97,41 @@ std::string line_at(const std::string& text, std::string::const_iterator place) 
   return begin >= text.size() ? "nothing more" : text.substr(begin, text.find('\n', begin) - begin);
 }
 
+// The first rank that differs from rank 0, and in what; empty: none.
+std::string difference_of(const std::vector<std::string>& all) {
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) {
+      const auto [first, other] =
+          std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
+      return "Rank 0 has " + line_at(all[0], first) + "; rank " + std::to_string(rank) + " has " +
+             line_at(all[rank], other) + ". ";
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 void compare_ranks(const char* operation, const std::vector<std::string>& all,
                    const std::string& remedy) {
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) {
-      continue;
-    }
-    const auto [first, other] =
-        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end());
-    throw Error(ExitCode::RanksDisagree, std::string(operation) + " ranks disagree. Rank 0 has " +
-                                             line_at(all[0], first) + "; rank " +
-                                             std::to_string(rank) + " has " +
-                                             line_at(all[rank], other) + ". " + remedy);
+  const std::string difference = difference_of(all);
+  if (!difference.empty()) {
+    throw Error(ExitCode::RanksDisagree,
+                std::string(operation) + " ranks disagree. " + difference + remedy);
   }
 }
 
 void build_and_compare(Model& model, const std::function<void()>& build) {
-  const std::vector<std::string> all =
-      agree(model.mesh.world(), "the model cannot be sharded", [&] {
-        build();
-        return describe(model);
-      });
-  const bool has_replicas = model.mesh.replicate_size() > 1;
-  compare_ranks(
-      "[fully_shard]", all,
-      std::string("Start all ranks with the same model and options") +
-          (has_replicas ? "; replicas also with the same values: build the model with the same "
-                          "seed, or call sync_module_states() before fully_shard()."
-                        : "."));
+  World& world = model.mesh.world();
+  const std::vector<std::string> all = agree(world, "the model cannot be sharded", [&] {
+    build();
+    return describe(model);
+  });
+  compare_ranks("[fully_shard]", all, "Start all ranks with the same model and options.");
+  if (model.mesh.replicate_size() > 1) {
+    model.replicas_differ = difference_of(
+        agree(world, "the model cannot be sharded", [&] { return describe_values(model); }));
+  }
 }
 
 }  // namespace sherd::detail

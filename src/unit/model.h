@@ -103,6 +103,8 @@ struct Model {
   std::vector<SegmentOfUnit> segments;            ///< of all units, in their order
   std::vector<int> first_order;                   ///< ShardOptions::forward_order as indices
   std::vector<ModelBuffer> buffers;
+  /// How values of replicas differed in fully_shard(), until something writes values; empty: not.
+  std::string replicas_differ;
   /// Returns the name of a parameter that was registered after fully_shard(); empty: none.
   std::function<std::string()> late_parameter;
   // After what they read and write: where giving up has failed, they end it when they go.

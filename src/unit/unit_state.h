@@ -31,7 +31,8 @@ struct UnitParameter {
 
   /// LibTorch's count of writes to the tensor.
   [[nodiscard]] uint32_t version_now() const {
-    return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+    const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    return counter.enabled() ? counter.current_version() : 0;  // not in inference mode
   }
 };
 

@@ -132,7 +132,8 @@ TEST_F(Plan, IsOfOtherMachinesToo) {
 
 TEST_F(Plan, ListsWhatFits) {
   const json plan = plan_of(0, {"plan", kRecipe, "-n", "2", "--search", "--json"});
-  EXPECT_EQ(plan.at("search").size(), 9);  // three strategies, and 1, 2 and 4 of 4 samples
+  // Three strategies with 1, 2 and 4 of 4 samples, and another with several micro-batches.
+  EXPECT_EQ(plan.at("search").size(), 11);
   EXPECT_TRUE(plan.at("recommended").contains("parallel.strategy"));
   EXPECT_THAT(expect_code(0, {"plan", kRecipe, "--search"}).out,
               testing::AllOf(HasSubstr("settings that fit, fastest first:"),

@@ -85,12 +85,23 @@ TEST(LibraryUser, WeightsWrittenInForwardOverSharedMemory) {
 TEST(LibraryUser, ReplicasThatBeginWithOtherValues) {
   for (const Strategy strategy : {Strategy::NoShard, Strategy::HybridShard}) {
     run_ranks(4, [&](World world) {
-      auto net = seeded(3 + static_cast<uint64_t>(world.rank()), [] { return StackNet(); });
-      expect_error([&] { fully_shard(net, mesh_for(world, strategy), {.strategy = strategy}); },
-                   ExitCode::RanksDisagree,
+      const auto own_seed = [&] {
+        return seeded(3 + static_cast<uint64_t>(world.rank()), [] { return StackNet(); });
+      };
+      auto model = fully_shard(own_seed(), mesh_for(world, strategy), {.strategy = strategy});
+      expect_error([&] { model(odd_input(1)); }, ExitCode::RanksDisagree,
                    {"values of parameter 'layer0.linear.weight'", "sync_module_states"});
+      const auto full = own_seed();
+      load_from_rank0(model, [&](const std::string& name) {
+        const at::Tensor* parameter = full->named_parameters().find(name);
+        return parameter == nullptr ? at::Tensor() : parameter->detach();
+      });
+      EXPECT_NO_THROW(model(odd_input(1)));
+
+      auto net = own_seed();
       sync_module_states(*net, world);
-      EXPECT_NO_THROW(fully_shard(net, mesh_for(world, strategy), {.strategy = strategy}));
+      auto same = fully_shard(net, mesh_for(world, strategy), {.strategy = strategy});
+      EXPECT_NO_THROW(same(odd_input(1)));
     });
   }
 }

@@ -214,8 +214,8 @@ void check_forward(Sharded<VariedNet>& model, const Case& c, const Sizes& s, Ove
 /// and in and after each of four steps.
 void check_limits(const World& world, const Case& c, Over over) {
   const Sizes sizes(c);
-  auto model = fully_shard(VariedNet(c.blocks, c.root_width), mesh_for(world, c.options.strategy),
-                           c.options);
+  auto model = fully_shard(seeded(1, [&] { return VariedNet(c.blocks, c.root_width); }),
+                           mesh_for(world, c.options.strategy), c.options);
   AdamW optimizer(model);
   check_forward(model, c, sizes, over);
   model.set_reshard_after_backward(c.accumulation != Accumulation::KeepParameters);

@@ -231,50 +231,55 @@ TEST(SharedMemory, SumsTheEnginesOwnGradientsInParts) {
   EXPECT_EQ(statuses, zeros(3));
 }
 
+// Over process groups too, where messages of other sizes would end the process.
 TEST(SharedMemory, RanksThatReduceDifferentUnitsAreToldSo) {
-  const auto statuses = run_sharing(2, [](World world) {
-    const Shared shared(world);
-    std::vector<float> sum(Shared::kNumel);
-    const int segment = world.rank();
-    static_cast<void>(shared->acquire_reduce_buffer(segment, {sum.data()}));
-    expect_error(
-        [&] {
-          shared->reduce(segment, {sum.data()});
-          shared->finish_reductions();
-        },
-        ExitCode::RanksDisagree,
-        {"reduction of unit 'block" + std::to_string(segment) + "': rank " +
-         std::to_string(1 - segment) + " reduces unit 'block" + std::to_string(1 - segment) +
-         "'. Every rank must run the same units in the same order."});
-    throw_on_failure();
-  });
-  EXPECT_EQ(statuses, zeros(2));
+  for (const Transport transport : kTransports) {
+    const auto statuses = run_processes_over(transport, 2, [](World world) {
+      const Shared shared(world);
+      std::vector<float> sum(Shared::kNumel);
+      const int segment = world.rank();
+      static_cast<void>(shared->acquire_reduce_buffer(segment, {sum.data()}));
+      expect_error(
+          [&] {
+            shared->reduce(segment, {sum.data()});
+            shared->finish_reductions();
+          },
+          ExitCode::RanksDisagree,
+          {"reduction of unit 'block" + std::to_string(segment) + "': rank " +
+           std::to_string(1 - segment) + " reduces unit 'block" + std::to_string(1 - segment) +
+           "'. Every rank must run the same units in the same order."});
+      throw_on_failure();
+    });
+    EXPECT_EQ(statuses, zeros(2));
+  }
 }
 
 // Rank 0 has accumulated a micro-batch without communication, rank 1 has not.
 TEST(SharedMemory, RanksThatReduceDifferentDtypesAreToldSo) {
-  const auto statuses = run_sharing(2, [](World world) {
-    const Shared shared(world);
-    std::vector<float> sum(Shared::kNumel);
-    const std::vector<float> source(2 * Shared::kNumel);
-    const bool accumulated = world.rank() == 0;
-    const Communicator::Reduction target{sum.data(), false, 1.0F,
-                                         accumulated ? source.data() : nullptr};
-    if (!accumulated) {
-      static_cast<void>(shared->acquire_reduce_buffer(0, target));
-    }
-    expect_error(
-        [&] {
-          shared->reduce(0, target);
-          shared->finish_reductions();
-        },
-        ExitCode::RanksDisagree,
-        {"reduction of unit 'block0': rank " + std::to_string(1 - world.rank()) + " reduces " +
-             (accumulated ? "BFloat16, this rank Float" : "Float, this rank BFloat16"),
-         "Every rank must synchronise the same micro-batches."});
-    throw_on_failure();
-  });
-  EXPECT_EQ(statuses, zeros(2));
+  for (const Transport transport : kTransports) {
+    const auto statuses = run_processes_over(transport, 2, [](World world) {
+      const Shared shared(world);
+      std::vector<float> sum(Shared::kNumel);
+      const std::vector<float> source(2 * Shared::kNumel);
+      const bool accumulated = world.rank() == 0;
+      const Communicator::Reduction target{sum.data(), false, 1.0F,
+                                           accumulated ? source.data() : nullptr};
+      if (!accumulated) {
+        static_cast<void>(shared->acquire_reduce_buffer(0, target));
+      }
+      expect_error(
+          [&] {
+            shared->reduce(0, target);
+            shared->finish_reductions();
+          },
+          ExitCode::RanksDisagree,
+          {"reduction of unit 'block0': rank " + std::to_string(1 - world.rank()) + " reduces " +
+               (accumulated ? "BFloat16, this rank Float" : "Float, this rank BFloat16"),
+           "Every rank must synchronise the same micro-batches."});
+      throw_on_failure();
+    });
+    EXPECT_EQ(statuses, zeros(2));
+  }
 }
 
 TEST(SharedMemory, ReducesNumbersInRankOrder) {
