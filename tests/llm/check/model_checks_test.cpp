@@ -50,12 +50,15 @@ class ModelChecks : public testing::Test, protected CheckedData {
   sherd::test::TempFolder folder_;
 };
 
-// Replicas that have begun with other weights.
+// Replicas of which one has come by other weights.
 void check_replicas(const CheckedData& of, bool alike) {
   sherd::test::run_ranks(2, [&](const sherd::World& world) {
-    const std::uint64_t seed = alike ? 0 : static_cast<std::uint64_t>(world.rank());
     auto model = setup::random_sharded(of.shape->config, sherd::Mesh::hybrid(world, 1),
-                                       {.strategy = sherd::Strategy::HybridShard}, seed);
+                                       {.strategy = sherd::Strategy::HybridShard}, 0);
+    for (sherd::ParameterShard& shard : model.parameter_shards()) {
+      shard.value.mul_(alike || world.rank() == 0 ? 1 : 1.5);
+    }
+    model.publish();
     sherd::AdamW optimizer(model);
     const inputs::BatchShape shape{8, 4, 2};
     CheckedRun run{of.config, of.data, shape, model, optimizer, nullptr};
