@@ -193,7 +193,7 @@ ShardWriter::ShardWriter(Step& step, const std::string& operation)
 }
 
 void ShardWriter::publish() {
-  step_.model_.replicas_differ.clear();
+  step_.model().replicas_differ.clear();
   step_.publish();
   step_.writing_ended(State::Values);
   if (was_torn_by_ && !step_.all_have_values()) {
