@@ -23,6 +23,7 @@
 #include "benchmarks/program.h"
 #include "sherd/fully_shard.h"
 #include "sherd/optim.h"
+#include "sherd/state_dict.h"
 
 namespace sherd::benchmarks {
 namespace {
@@ -99,7 +100,9 @@ std::vector<Cost> measure_rank(World world, Strategy strategy, int rounds) {
   world.set_observer(waits);
   const Mesh mesh = strategy == Strategy::HybridShard ? Mesh::hybrid(world, world.size() / 2)
                                                       : Mesh::shard(world);
-  auto model = fully_shard(Net(), mesh, {.strategy = strategy});
+  Net net;
+  sync_module_states(*net, world);
+  auto model = fully_shard(net, mesh, {.strategy = strategy});
   AdamW optimizer(model, {.lr = 1e-4});
   const at::Tensor x = at::ones({1, kWidth});
   std::vector<Cost> costs;
