@@ -440,9 +440,11 @@ int evaluate(Rank& rank, EvalFlags flags) {
   if (world.size() > 1) {
     tell("exchange between ranks: " + world.transport());
   }
-  const llm::eval::EvaluationOptions options{.batch = opened.found.batch,
-                                             .generate = !flags.loss_only,
-                                             .objective = opened.objective.get()};
+  const llm::eval::EvaluationOptions options{
+      .batch = opened.found.batch,
+      .generate = !flags.loss_only,
+      .stop_ids = llm::eval::stop_ids_of(opened.found, opened.tokenizer),
+      .objective = opened.objective.get()};
   evaluate_each(datasets, flags, rank, world, [&](const llm::inputs::Dataset& dataset) {
     const auto count =
         llm::track::counted_in(options.objective ? "pairs" : "questions", progress.get());

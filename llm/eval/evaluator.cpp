@@ -176,7 +176,7 @@ std::optional<EvaluationResult> evaluate(sherd::Sharded<model::CausalLm>& model,
     if (options.generate) {
       const auto written =
           generate(model, prompts_of(dataset, indices), dataset.report.limits.max_answer_tokens,
-                   tokenizer.stop_ids(), {.stop_requested = options.stop_requested});
+                   options.stop_ids, {.stop_requested = options.stop_requested});
       if (!written) {
         return std::nullopt;
       }

@@ -18,9 +18,10 @@
 namespace llm::eval {
 
 struct EvaluationOptions {
-  std::int64_t batch = 8;             ///< samples a rank and forward
-  bool generate = true;               ///< also write answers and score them
-  StopRequested stop_requested = {};  ///< asked before each batch and each written token
+  std::int64_t batch = 8;                    ///< samples a rank and forward
+  bool generate = true;                      ///< also write answers and score them
+  std::vector<text::TokenId> stop_ids = {};  ///< of `generate`: what ends an answer
+  StopRequested stop_requested = {};         ///< asked before each batch and each written token
   std::function<void(std::int64_t samples)> on_progress = {};  ///< told how many are done
   /// Does what a rank does by itself before a batch. It may keep what that throws if
   /// `stop_requested` is true from then on: no rank leaves the others in a collective.

@@ -54,7 +54,7 @@ EvaluationKey Evaluations::key(std::int64_t step, std::size_t data_file) const {
 
 eval::EvaluationOptions Evaluations::options(std::int64_t samples) {
   const config::EvalSection& policy = run_.config().eval;
-  eval::EvaluationOptions options{policy.batch, policy.generate,
+  eval::EvaluationOptions options{policy.batch, policy.generate, run_.inputs.tokenizer.stop_ids(),
                                   [this] { return run_.stops_here(); }};
   options.objective = run_.objective.get();
   options.alone = [this](const std::function<void()>& work) { run_.failure.keep(work); };

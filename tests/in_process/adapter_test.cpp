@@ -1,5 +1,8 @@
 // `[adapter]`: runs that train an adapter, and what is made of them.
 
+#include <algorithm>
+#include <numeric>
+
 #include "llm/gguf/changes.h"
 #include "llm/gguf/gguf_file.h"
 #include "sherd/safetensors.h"
@@ -123,6 +126,27 @@ TEST_F(AdapterRun, GeneratesFromEachFormAlike) {
   EXPECT_THAT(expect_code(66, {"generate", lost, "--prompt", "x"}).err,
               HasSubstr("'/no/such/model' of the adapter in"));
   EXPECT_EQ(answer({lost, "--base", kModel}), run);
+}
+
+// A tokenizer of the adapter's own does not take away what ends the base's answers.
+TEST_F(AdapterRun, StopsWhereItsBaseDoes) {
+  const fs::path base = folder_->path() / "talker", adapter = folder_->path() / "own-tokenizer";
+  fs::copy(kModel, base);
+  fs::copy(output_ / "export", adapter);
+  const auto answers = [&] {
+    const fs::path out = folder_->path() / "answers";
+    expect_code(0, {"eval", adapter, "--base", base, "--data", kQuestions, "--predictions", out,
+                    "--max-length", "128"});
+    return json::parse(read_file(out / "predictions.json"));
+  };
+  const auto is_empty = [](const json& answer) { return answer == ""; };
+  const json learned = answers();
+  EXPECT_FALSE(std::any_of(learned.begin(), learned.end(), is_empty));
+  std::vector<int> every_token(512);
+  std::iota(every_token.begin(), every_token.end(), 0);
+  std::ofstream(base / "generation_config.json") << json{{"eos_token_id", every_token}}.dump();
+  const json stopped = answers();
+  EXPECT_TRUE(std::all_of(stopped.begin(), stopped.end(), is_empty));
 }
 
 // llama.cpp scales by alpha ÷ rank, and has other rows in q and k of a Llama.
