@@ -9,7 +9,7 @@
 
 #include "sherd/checkpoint.h"
 #include "state/checkpoint_files.h"
-#include "tests/sherd/saved_net.h"
+#include "tests/sherd/partly_trained_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
@@ -260,6 +260,32 @@ TEST_P(DamagedCheckpoint, IsRefusedAndChangesNothingOrLeavesNothingUsable) {
     expect_torn(path, GetParam().code, GetParam().parts, sound, saved);
   } else {
     expect_refused(path, GetParam().code, GetParam().parts);
+  }
+}
+
+TEST_P(DamagedCheckpoint, OfTheTrainedParametersAloneIsRefusedToo) {
+  const TempFolder folder;
+  const std::string path = folder.path() / "checkpoint";
+  on_partly_trained(2, [&](Model& model, AdamW& optimizer) {
+    train(model, optimizer, 1, 0);
+    save_checkpoint(model, optimizer, path, kNote, {.base = kBase});
+  });
+  GetParam().apply(path);
+  expect_error([&] { verify_checkpoint(path); }, GetParam().code, {GetParam().parts.front()});
+  State before, after;
+  on_partly_trained(2, [&](Model& model, AdamW& optimizer) {
+    train(model, optimizer, 2, 50);
+    before.add(model, optimizer);
+    expect_error([&] { load_checkpoint(model, optimizer, path); }, GetParam().code,
+                 GetParam().parts);
+    if (GetParam().is_in_values) {
+      expect_error([&] { loss_of_model(model); }, ExitCode::Usage, {"torn: load_checkpoint"});
+    } else {
+      after.add(model, optimizer);
+    }
+  });
+  if (!GetParam().is_in_values) {
+    EXPECT_THAT(before.differences(after), testing::IsEmpty());
   }
 }
 

@@ -10,40 +10,12 @@
 
 #include "sherd/checkpoint.h"
 #include "sherd/state_dict.h"
-#include "tests/sherd/saved_net.h"
+#include "tests/sherd/partly_trained_net.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temp_folder.h"
 
 namespace sherd::test {
 namespace {
-
-constexpr const char* kBase = "sha256:12ef";
-// A whole unit, a part of another, and a part of the root are trained.
-const std::vector<std::string> kTrained = {"block1.", "block2.down.weight", "head.bias"};
-
-bool is_among(const std::string& name, const std::vector<std::string>& beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](const std::string& beginning) { return name.starts_with(beginning); });
-}
-
-Net make_frozen_net(const std::vector<std::string>& trained, int64_t width = 13) {
-  Net net = make_net(3, width);
-  for (const auto& item : net->named_parameters()) {
-    item.value().requires_grad_(is_among(item.key(), trained));
-  }
-  return net;
-}
-
-template <class Body>
-void on_partly_trained(int ranks, const Body& body,
-                       const std::vector<std::string>& trained = kTrained) {
-  run_ranks(ranks, [&](World world) {
-    auto model = fully_shard(make_frozen_net(trained), Mesh::shard(world),
-                             {.precision = {.param_dtype = at::kBFloat16}});
-    AdamW optimizer(model, {.lr = 1e-2});
-    body(model, optimizer);
-  });
-}
 
 void save_partial(int ranks, const std::string& path, State& state) {
   on_partly_trained(ranks, [&](Model& model, AdamW& optimizer) {
