@@ -443,7 +443,7 @@ int evaluate(Rank& rank, EvalFlags flags) {
   const llm::eval::EvaluationOptions options{
       .batch = opened.found.batch,
       .generate = !flags.loss_only,
-      .stop_ids = llm::eval::stop_ids_of(opened.found, opened.tokenizer),
+      .stop_ids = llm::eval::stop_ids_of(opened.found.model, opened.tokenizer),
       .objective = opened.objective.get()};
   evaluate_each(datasets, flags, rank, world, [&](const llm::inputs::Dataset& dataset) {
     const auto count =
