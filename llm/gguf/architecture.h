@@ -81,7 +81,8 @@ struct Architecture {
   std::vector<const char*> model_types;  ///< that are written so; the first is read
   const char* model_class;               ///< of transformers, for the first
   std::vector<TensorName> tensors;
-  std::vector<const char*> keys;  ///< that are read, without the architecture's name
+  std::vector<const char*> keys;               ///< that are read, without the architecture's name
+  std::vector<const char*> rope_tensors = {};  ///< that `read_keys` reads: no parameters
   /// Throws sherd::Error(BadData) for what llama.cpp computes otherwise.
   void (*write_keys)(const SourceModel& model, KeyWriter& keys);
   void (*read_keys)(const KeyReader& keys, nlohmann::ordered_json& config);

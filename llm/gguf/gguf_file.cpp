@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 #include <ATen/ops/empty.h>
@@ -18,6 +19,10 @@
 
 namespace llm::gguf {
 namespace {
+
+double shortest_decimal(float value) {
+  return std::stod(fmt::format("{}", value));
+}
 
 constexpr std::uint64_t kMaxTensors = 131'072;
 constexpr std::uint64_t kMaxKeys = 65'536;
@@ -157,6 +162,24 @@ std::optional<bool> GgufFile::flag(const std::string& key) const {
   return found == nullptr ? std::nullopt : std::optional(*found);
 }
 
+const TensorInfo* GgufFile::find_tensor(const std::string& name) const {
+  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                  [&](const TensorInfo& one) { return one.name == name; });
+  return found == tensors_.end() ? nullptr : &*found;
+}
+
+std::vector<double> GgufFile::decimals(const TensorInfo& tensor) const {
+  const at::Tensor values = read(tensor).to(at::kFloat);
+  std::vector<double> decimals;
+  for (const float value : std::span(values.const_data_ptr<float>(), values.numel())) {
+    if (!std::isfinite(value)) {
+      refuse(fmt::format("tensor \"{}\" has the value {}", tensor.name, value));
+    }
+    decimals.push_back(shortest_decimal(value));
+  }
+  return decimals;
+}
+
 std::optional<double> GgufFile::number(const std::string& key) const {
   const auto* found = content_of<double>(key, "a number");
   if (found == nullptr) {
@@ -168,7 +191,7 @@ std::optional<double> GgufFile::number(const std::string& key) const {
   if (find(key)->type == ValueType::Float64) {
     return *found;
   }
-  return std::stod(fmt::format("{}", static_cast<float>(*found)));
+  return shortest_decimal(static_cast<float>(*found));
 }
 
 const std::vector<std::string>& GgufFile::texts(const std::string& key) const {

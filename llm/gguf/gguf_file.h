@@ -29,6 +29,8 @@ class GgufFile {
   [[nodiscard]] const std::vector<KeyValue>& keys() const { return keys_; }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
 
+  /// The tensor of a name; null if there is none.
+  [[nodiscard]] const TensorInfo* find_tensor(const std::string& name) const;
   /// The value of a key; null if there is none.
   [[nodiscard]] const Value* find(std::string_view key) const;
   /// The value of a key that must have this kind; nothing if there is no such key. Throws
@@ -45,6 +47,10 @@ class GgufFile {
   /// Reads a whole tensor: F16 and BF16 in their own dtype, all others in fp32. Memory: the tensor
   /// and at most 1 MiB. Throws sherd::Error(StorageIo), also where the file has become shorter.
   [[nodiscard]] at::Tensor read(const TensorInfo& tensor) const;
+
+  /// Reads a tensor's numbers, each as the shortest decimal that means it. Throws sherd::Error:
+  /// BadData for one that is not finite; StorageIo.
+  [[nodiscard]] std::vector<double> decimals(const TensorInfo& tensor) const;
 
   /// Throws sherd::Error(BadData): "<file>: <what>".
   [[noreturn]] void refuse(const std::string& what) const;

@@ -23,7 +23,6 @@
 #include "llm/io/export.h"
 #include "llm/io/hf_config.h"
 #include "llm/io/weight_files.h"
-#include "llm/model/rope.h"
 #include "llm/text/tokenizer.h"
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
@@ -33,8 +32,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 // The folder under another name until it is complete.
 class PartialFolder {
@@ -101,37 +98,6 @@ void refuse_unknown_keys(const GgufFile& file, const Architecture& architecture)
   }
 }
 
-const TensorInfo* tensor_named(const GgufFile& file, const std::string& name) {
-  const auto found = std::find_if(file.tensors().begin(), file.tensors().end(),
-                                  [&](const TensorInfo& one) { return one.name == name; });
-  return found == file.tensors().end() ? nullptr : &*found;
-}
-
-// The llama3 scaling with these factors: the settings that published models have, and any power of
-// two as the original context.
-Json scaling_of_factors(const GgufFile& file, const at::Tensor& factors, double theta) {
-  const std::int64_t head_size = 2 * factors.numel();
-  const at::Tensor unscaled = model::rope_frequencies({.theta = theta}, head_size);
-  const double factor = factors.max().item<double>();
-  for (std::int64_t context = 1; context <= std::int64_t{1} << 24; context *= 2) {
-    const model::RopeConfig rope{
-        .theta = theta,
-        .scaling = model::Llama3Scaling{.factor = factor, .original_context_tokens = context}};
-    const at::Tensor made = unscaled / model::rope_frequencies(rope, head_size);
-    if (((made - factors).abs() <= 1e-5 * factors).all().item<bool>()) {
-      return {{"rope_type", "llama3"},
-              {"factor", factor},
-              {"low_freq_factor", 1.0},
-              {"high_freq_factor", 4.0},
-              {"original_max_position_embeddings", context}};
-    }
-  }
-  file.refuse(
-      fmt::format("tensor \"{}\" is not what rope_type \"llama3\" makes of low_freq_factor 1 "
-                  "and high_freq_factor 4",
-                  kRopeFactors));
-}
-
 // A tensor of the file and the parameter that it becomes.
 struct ReadTensor {
   const TensorInfo* info;
@@ -147,7 +113,8 @@ ReadTensors parameters_of(const GgufFile& file, const Architecture& architecture
     const auto parameter = parameter_of_tensor(architecture, info.name, change);
     if (parameter) {
       found.emplace(*parameter, ReadTensor{&info, change});
-    } else if (info.name != kRopeFactors || std::string(architecture.name) != "llama") {
+    } else if (std::find(architecture.rope_tensors.begin(), architecture.rope_tensors.end(),
+                         info.name) == architecture.rope_tensors.end()) {
       file.refuse("tensor " + sherd::files::in_quotes(info.name) + " is not implemented in \"" +
                   architecture.name + '"');
     }
@@ -156,7 +123,7 @@ ReadTensors parameters_of(const GgufFile& file, const Architecture& architecture
 }
 
 std::int64_t rows_of_embedding(const GgufFile& file) {
-  const TensorInfo* embedding = tensor_named(file, "token_embd.weight");
+  const TensorInfo* embedding = file.find_tensor("token_embd.weight");
   if (embedding == nullptr) {
     file.refuse("tensor \"token_embd.weight\" is missing");
   }
@@ -186,16 +153,8 @@ Json config_of(const GgufFile& file, const Architecture& architecture, const Rea
   Json config = {{"architectures", Json::array({architecture.model_class})},
                  {"model_type", architecture.model_types.front()}};
   architecture.read_keys(KeyReader(file, architecture.name), config);
-  if (const TensorInfo* factors = tensor_named(file, kRopeFactors)) {
-    if (factors->numel() * 2 != config.value("head_dim", std::int64_t{0})) {
-      file.refuse(fmt::format("tensor \"{}\" has {} numbers, expected half the size of a head",
-                              kRopeFactors, factors->numel()));
-    }
-    config["rope_scaling"] =
-        scaling_of_factors(file, file.read(*factors), config.at("rope_theta").get<double>());
-  }
   config["vocab_size"] = rows_of_embedding(file);
-  config["tie_word_embeddings"] = tensor_named(file, "output.weight") == nullptr;
+  config["tie_word_embeddings"] = file.find_tensor("output.weight") == nullptr;
   config.update(ids);
   config["torch_dtype"] = dtype_of(tensors);
   config["use_cache"] = true;

@@ -4,12 +4,20 @@
 #include <utility>
 #include <variant>
 
+#include <ATen/TensorOperators.h>
+#include <fmt/core.h>
+
 #include "llm/gguf/common_keys.h"
+#include "llm/model/rope.h"
 
 namespace llm::gguf {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+constexpr const char* kLongFactors = "rope_factors_long.weight";
+constexpr const char* kShortFactors = "rope_factors_short.weight";
 
 // `rows`: whether rows of q and k change places.
 std::vector<TensorName> llama_tensors(bool rows, std::vector<TensorName> more = {}) {
@@ -49,9 +57,43 @@ void write_qwen(const SourceModel& model, KeyWriter& keys) {
   write_head_sizes(model, keys);
 }
 
+// The llama3 scaling with these factors: the settings that published models have, and any power of
+// two as the original context.
+Json scaling_of_factors(const GgufFile& file, const at::Tensor& factors, double theta) {
+  const std::int64_t head_size = 2 * factors.numel();
+  const at::Tensor unscaled = model::rope_frequencies({.theta = theta}, head_size);
+  const double factor = factors.max().item<double>();
+  for (std::int64_t context = 1; context <= std::int64_t{1} << 24; context *= 2) {
+    const model::RopeConfig rope{
+        .theta = theta,
+        .scaling = model::Llama3Scaling{.factor = factor, .original_context_tokens = context}};
+    const at::Tensor made = unscaled / model::rope_frequencies(rope, head_size);
+    if (((made - factors).abs() <= 1e-5 * factors).all().item<bool>()) {
+      return {{"rope_type", "llama3"},
+              {"factor", factor},
+              {"low_freq_factor", 1.0},
+              {"high_freq_factor", 4.0},
+              {"original_max_position_embeddings", context}};
+    }
+  }
+  file.refuse(
+      fmt::format("tensor \"{}\" is not what rope_type \"llama3\" makes of low_freq_factor 1 "
+                  "and high_freq_factor 4",
+                  kRopeFactors));
+}
+
 void read_llama(const KeyReader& keys, Json& config) {
   read_shape(keys, config);
   read_rope(keys, config);
+  if (const TensorInfo* factors = keys.file().find_tensor(kRopeFactors)) {
+    if (factors->numel() * 2 != config.value("head_dim", std::int64_t{0})) {
+      keys.file().refuse(
+          fmt::format("tensor \"{}\" has {} numbers, expected half the size of a head",
+                      kRopeFactors, factors->numel()));
+    }
+    config["rope_scaling"] = scaling_of_factors(keys.file(), keys.file().read(*factors),
+                                                config.at("rope_theta").get<double>());
+  }
   config["hidden_act"] = "silu";
   config["attention_bias"] = false;
   config["mlp_bias"] = false;
@@ -66,11 +108,16 @@ void read_qwen(const KeyReader& keys, Json& config) {
 
 // Long rotary positions: factors for texts within the original context and beyond it, which are
 // tensors, and one for cos and sin, which follows from both contexts.
+double long_rope_factor(std::int64_t context, std::int64_t original_context) {
+  const auto original = static_cast<double>(original_context);
+  const double longer = static_cast<double>(context) / original;
+  return longer <= 1 ? 1 : std::sqrt(1 + std::log(longer) / std::log(original));
+}
+
 void write_long_rope(const SourceModel& model, const model::LongRopeScaling& scaling,
                      KeyWriter& keys) {
-  const auto original = static_cast<double>(scaling.original_context_tokens);
-  const double longer = static_cast<double>(model.shape.context_length) / original;
-  const double usual = longer <= 1 ? 1 : std::sqrt(1 + std::log(longer) / std::log(original));
+  const double usual =
+      long_rope_factor(model.shape.context_length, scaling.original_context_tokens);
   if (std::abs(scaling.attention_factor - usual) > 1e-6) {
     model.refuse(
         "rope_type \"longrope\" with \"factor\" or \"attention_factor\" other than what "
@@ -98,6 +145,33 @@ void write_phi3(const SourceModel& model, KeyWriter& keys) {
   }
 }
 
+// Null where the file has no factors.
+Json long_rope_scaling(const KeyReader& keys) {
+  const GgufFile& file = keys.file();
+  const TensorInfo *longer = file.find_tensor(kLongFactors),
+                   *shorter = file.find_tensor(kShortFactors);
+  const double factor = keys.number("rope.scaling.attn_factor", 1);
+  if ((longer == nullptr) != (shorter == nullptr)) {
+    file.refuse(fmt::format("tensor \"{}\" is there without \"{}\"",
+                            longer != nullptr ? kLongFactors : kShortFactors,
+                            longer != nullptr ? kShortFactors : kLongFactors));
+  }
+  const double usual = longer == nullptr
+                           ? 1
+                           : long_rope_factor(keys.whole("context_length"),
+                                              keys.whole("rope.scaling.original_context_length"));
+  if (std::abs(factor - usual) > 1e-5) {
+    keys.refuse("rope.scaling.attn_factor",
+                fmt::format("is {:.7}, where {:.7} follows from both context lengths: not "
+                            "implemented",
+                            factor, usual));
+  }
+  return longer == nullptr ? Json()
+                           : Json{{"type", "longrope"},
+                                  {"short_factor", file.decimals(*shorter)},
+                                  {"long_factor", file.decimals(*longer)}};
+}
+
 void read_phi3(const KeyReader& keys, Json& config) {
   read_shape(keys, config);
   const std::int64_t head_size = config.at("head_dim");
@@ -109,7 +183,7 @@ void read_phi3(const KeyReader& keys, Json& config) {
     keys.refuse("rope.scaling.type", "is \"" + *type + "\", which is not read with phi3");
   }
   config["rope_theta"] = keys.number("rope.freq_base", 10'000);
-  config["rope_scaling"] = nullptr;
+  config["rope_scaling"] = long_rope_scaling(keys);
   // llama.cpp has the key, and attends to the whole text.
   const std::int64_t window =
       keys.file().whole("phi3.attention.sliding_window").value_or(0);  // 0: none
@@ -133,6 +207,7 @@ const Architecture& llama_architecture() {
                                      .model_class = "LlamaForCausalLM",
                                      .tensors = llama_tensors(/*rows=*/true),
                                      .keys = shape_keys(),
+                                     .rope_tensors = {kRopeFactors},
                                      .write_keys = &write_llama,
                                      .read_keys = &read_llama};
   return llama;
@@ -177,7 +252,8 @@ const Architecture& phi3_architecture() {
                   {"blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"},
                   {"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"},
                   {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"}},
-      .keys = shape_keys({"attention.sliding_window"}),
+      .keys = shape_keys({"attention.sliding_window", "rope.scaling.attn_factor"}),
+      .rope_tensors = {kLongFactors, kShortFactors},
       .write_keys = &write_phi3,
       .read_keys = &read_phi3};
   return phi3;

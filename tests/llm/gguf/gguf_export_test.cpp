@@ -157,6 +157,37 @@ TEST(GgufRoundTrip, OfAPhi3KeepsTheWindow) {
   }
 }
 
+// The factors are tensors, and one for cos and sin follows from both contexts.
+TEST(GgufRoundTrip, OfAPhi3KeepsItsLongRope) {
+  SHERD_NEEDS_EXTRA_DATA("families");
+  const TemporaryFolder made;
+  copy_model(*sherd::test::extra_data("families") / "phi3-longrope", made / "model");
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    fs::copy_file(kStories + "/" + file, made / (std::string("model/") + file));
+  }
+  keep_tokens_with_rows(made / "model");
+  const std::string whole = export_folder_as_gguf(made / "model", made / "model.gguf").file;
+  import_gguf({whole, made / "back"});
+  expect_same_weights(made / "model", made / "back");
+  expect_same_shape(made / "model", made / "back");
+  const auto scaling = [](const std::string& folder) {
+    return std::get<model::LongRopeScaling>(
+        io::read_model_folder_config(folder).shape.rope->scaling);
+  };
+  const auto kept = scaling(made / "model"), back = scaling(made / "back");
+  EXPECT_EQ(back.short_factors, kept.short_factors);
+  EXPECT_EQ(back.long_factors, kept.long_factors);
+  EXPECT_EQ(back.original_context_tokens, kept.original_context_tokens);
+  write_edited(whole, made / "edited.gguf", {"phi3.rope.scaling.attn_factor", float32_value(1.5)});
+  io::expect_error(
+      [&] {
+        import_gguf({made / "edited.gguf", made / "no"});
+      },
+      sherd::ExitCode::BadData,
+      "\"phi3.rope.scaling.attn_factor\" is 1.5, where 1.227364 follows from both "
+      "context lengths");
+}
+
 TEST(GgufExport, WritesAModelfileThatStops) {
   const TemporaryFolder made;
   const auto outcome = export_folder_as_gguf(kStories, made / "dir");
