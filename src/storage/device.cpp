@@ -24,18 +24,23 @@ std::atomic<const Functions*>& registered(c10::DeviceType type) {
   return all.at(static_cast<std::size_t>(type));
 }
 
+bool has_events(c10::Device device) {
+  return !device.is_cpu() && !device.is_meta();
+}
+
+c10::Stream stream_for_copies(c10::Device device) {
+  return device.is_meta() ? c10::Stream(c10::Stream::DEFAULT, device)
+                          : side_stream(device, StreamPriority::Normal);
+}
+
 }  // namespace
 
 std::optional<c10::Event> reached_by_current_stream(c10::Device device) {
-  if (device.is_cpu() || device.is_meta()) {
-    return std::nullopt;
-  }
-  return CopyStreams::reached(current_stream(device));
+  return has_events(device) ? CopyStreams::reached(current_stream(device)) : std::nullopt;
 }
 
 CopyStreams::CopyStreams(c10::Device device)
-    : to_device_(side_stream(device, StreamPriority::Normal)),
-      to_host_(side_stream(device, StreamPriority::Normal)) {}
+    : to_device_(stream_for_copies(device)), to_host_(stream_for_copies(device)) {}
 
 CopyStreams::~CopyStreams() {
   quietly([this] {
@@ -44,26 +49,40 @@ CopyStreams::~CopyStreams() {
   });
 }
 
-void CopyStreams::order(const c10::Stream& earlier, const c10::Stream& later) {
-  reached(earlier).block(later);
+void CopyStreams::order(const std::optional<c10::Event>& earlier, const c10::Stream& later) {
+  if (earlier) {
+    earlier->block(later);
+  }
 }
 
-c10::Event CopyStreams::reached(const c10::Stream& stream) {
-  c10::Event event(stream.device_type());
-  event.record(stream);
+std::optional<c10::Event> CopyStreams::reached(const c10::Stream& stream) {
+  std::optional<c10::Event> event;
+  if (has_events(stream.device())) {
+    event.emplace(stream.device_type());
+    event->record(stream);
+  }
   return event;
 }
 
 void CopyStreams::copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to) {
+  if (stream.device().is_meta()) {
+    return;
+  }
   const at::NoGradGuard no_grad;
   const c10::StreamGuard guard(stream);
   at::Tensor target = to;
   target.copy_(from, /*non_blocking=*/true);
 }
 
+void CopyStreams::synchronize(const c10::Stream& stream) {
+  if (has_events(stream.device())) {
+    stream.synchronize();
+  }
+}
+
 void CopyStreams::synchronize() const {
-  to_device_.synchronize();
-  to_host_.synchronize();
+  synchronize(to_device_);
+  synchronize(to_host_);
 }
 
 void set_graph_functions(c10::DeviceType type, const GraphFunctions* functions) {
@@ -101,15 +120,19 @@ void DeviceGraph::launch() const {
   functions_->launch(graph_.get());
 }
 
+void Unmap::operator()(void* data) const {
+  ::munmap(data, static_cast<std::size_t>(bytes));
+}
+
 // A large mapping is aligned by mapping a little more.
-void* map_memory(std::int64_t bytes, int protection, int flags) {
+Mapping map_memory(std::int64_t bytes, int protection, int flags) {
   constexpr std::size_t kPageBytes = 4096;
   constexpr auto kHuge = static_cast<std::size_t>(kHugePage);
   const std::size_t more = bytes >= kHugePage ? kHuge : 0;
   const std::size_t size = static_cast<std::size_t>(bytes) + more;
   void* const base = ::mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (base == MAP_FAILED || more == 0) {
-    return base == MAP_FAILED ? nullptr : base;
+    return {base == MAP_FAILED ? nullptr : base, Unmap{bytes}};
   }
   auto* const start = static_cast<char*>(base);
   const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(base) % kHuge) % kHuge;
@@ -120,7 +143,7 @@ void* map_memory(std::int64_t bytes, int protection, int flags) {
   if (end < size) {
     ::munmap(start + end, size - end);
   }
-  return start + before;
+  return {start + before, Unmap{bytes}};
 }
 
 void set_host_pinning(c10::DeviceType type, const HostPinning* pinning) {

@@ -24,7 +24,7 @@ enum class StreamPriority : bool { Normal, High };
       .getStreamFromGlobalPool(device, priority == StreamPriority::High);
 }
 
-/// Returns the thread's current stream of a device that has streams.
+/// Returns the thread's current stream of a device.
 [[nodiscard]] inline c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
@@ -32,7 +32,8 @@ enum class StreamPriority : bool { Normal, High };
 /// Returns an event after all work queued on the current stream; none on CPUs and meta.
 [[nodiscard]] std::optional<c10::Event> reached_by_current_stream(c10::Device device);
 
-/// A stream per direction, since links carry both at once.
+/// A stream per direction, since links carry both at once. On the meta device they copy nothing,
+/// have no events, and nothing waits for them.
 class CopyStreams {
  public:
   explicit CopyStreams(c10::Device device);
@@ -45,12 +46,18 @@ class CopyStreams {
   [[nodiscard]] const c10::Stream& to_host() const { return to_host_; }
   [[nodiscard]] c10::Stream current() const { return current_stream(to_device_.device()); }
   /// Orders what `later` is given from now on behind what `earlier` has been given.
-  static void order(const c10::Stream& earlier, const c10::Stream& later);
+  static void order(const c10::Stream& earlier, const c10::Stream& later) {
+    order(reached(earlier), later);
+  }
+  /// The same behind an event, if there is one.
+  static void order(const std::optional<c10::Event>& earlier, const c10::Stream& later);
   /// Returns an event after what the stream has been given.
-  [[nodiscard]] static c10::Event reached(const c10::Stream& stream);
+  [[nodiscard]] static std::optional<c10::Event> reached(const c10::Stream& stream);
   /// Copies on a stream; both tensors must stay until then.
   static void copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to);
-  /// Blocks until all copies have ended.
+  /// Blocks until what the stream has been given has ended.
+  static void synchronize(const c10::Stream& stream);
+  /// The same for all copies.
   void synchronize() const;
 
  private:
@@ -102,9 +109,14 @@ class DeviceGraph {
 /// Bytes of a huge page.
 inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
+struct Unmap {
+  std::int64_t bytes = 0;
+  void operator()(void* data) const;
+};
+using Mapping = std::unique_ptr<void, Unmap>;
 /// Returns a new private mapping of zeros, aligned to huge pages if it is large; null, with errno
 /// set, if it fails.
-[[nodiscard]] void* map_memory(std::int64_t bytes, int protection, int flags = 0);
+[[nodiscard]] Mapping map_memory(std::int64_t bytes, int protection, int flags = 0);
 
 /// How host memory is pinned for a device, so that it copies without the host's help.
 struct HostPinning {

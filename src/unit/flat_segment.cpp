@@ -318,7 +318,6 @@ void FlatSegment::publish() {
   if (written_) {
     written_on_ = stream_of_caller(layout_.device);
   }
-  parameters_->views_written_back();
   communicators_.shards->publish(id_);
   if (has_full_precision()) {
     communicators_.full_precision->publish(id_);
