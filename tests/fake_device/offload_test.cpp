@@ -409,14 +409,14 @@ TEST(OffloadToTheHost, PinsAtMostTwiceWhatIsThereAtATime) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   run_ranks_on_devices(1, [](const World& world) {
     const auto ledger = std::make_shared<MemoryLedger>();
-    detail::ActivationPool pool(world.device(), ledger);
+    detail::ActivationStore store(world.device(), ledger);
     const auto use = [&](int blocks, int64_t bytes) {
-      std::vector<detail::ActivationPool::Block> lent;
+      std::vector<detail::ActivationStore::Block> lent;
       for (int i = 0; i < blocks; ++i) {
-        lent.push_back(pool.take(bytes));
+        lent.push_back(store.take(bytes));
       }
       for (auto& block : lent) {
-        pool.give(std::move(block), bytes);
+        store.give(std::move(block), bytes);
       }
     };
     use(1, 40 * kMiB);
