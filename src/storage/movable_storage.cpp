@@ -1,6 +1,5 @@
 #include "storage/movable_storage.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -122,10 +121,8 @@ std::string explain_use_of_view(const std::string& unit) {
 }
 
 ForbiddenRegion::ForbiddenRegion(int64_t bytes)
-    : data_(mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
-      bytes_(bytes) {
-  if (data_ == MAP_FAILED) {
+    : addresses_(map_memory(bytes, PROT_NONE, MAP_NORESERVE)), bytes_(bytes) {
+  if (addresses_ == nullptr) {
     throw Error(ExitCode::OutOfMemory,
                 "out of memory: " + std::to_string(bytes) +
                     " bytes of addresses for resharded parameters could not be reserved (" +
@@ -136,25 +133,11 @@ ForbiddenRegion::ForbiddenRegion(int64_t bytes)
 
 ForbiddenRegion::~ForbiddenRegion() {
   replace_in_table(this, nullptr);
-  munmap(data_, static_cast<size_t>(bytes_));
-}
-
-void ForbiddenRegion::name_parameter(int64_t end_byte, const std::string& parameter,
-                                     const std::string& unit) {
-  names_.push_back({end_byte, "sherd: " + explain_use(parameter, unit) + "\n"});
 }
 
 const std::string* ForbiddenRegion::explain(const void* address) const {
-  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(data_);
-  if (offset < 0 || offset >= bytes_) {
-    return nullptr;
-  }
-  for (const Name& name : names_) {
-    if (offset < name.end_byte) {
-      return &name.message;
-    }
-  }
-  return names_.empty() ? nullptr : &names_.back().message;
+  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(data());
+  return offset >= 0 && offset < bytes_ ? &message_ : nullptr;
 }
 
 }  // namespace detail

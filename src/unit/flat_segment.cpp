@@ -135,11 +135,10 @@ at::Tensor FlatSegment::parameter_view(size_t place) const {
 
 void FlatSegment::name_parameter(size_t place, const std::string& parameter,
                                  const std::string& unit) {
-  const ParameterPlace& p = layout_.places[place];
-  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
-  forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
   if (place == 0) {
-    for_each_storage([&](c10::StorageImpl* one) { forbid(*one, explain_use_of_view(unit)); });
+    const std::string message = explain_use_of_view(unit);
+    for_each_storage([&](c10::StorageImpl* one) { forbid(*one, message); });
+    forbidden_.explain_as(message);
   }
   forbidden_storages_.push_back(
       forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
