@@ -3,12 +3,11 @@
 // rights.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
-
-#include "storage/device.h"
 
 namespace sherd::detail {
 
@@ -38,25 +37,9 @@ void forbid(c10::StorageImpl& storage, const std::string& message);
 /// The same for a view of one of a unit's parameters.
 [[nodiscard]] std::string explain_use_of_view(const std::string& unit);
 
-/// Addresses without access rights, where the parameters of a resharded segment point: a use past
-/// LibTorch, whose own ways to an address throw, faults at once.
-class ForbiddenRegion {
- public:
-  explicit ForbiddenRegion(int64_t bytes);
-  ~ForbiddenRegion();
-  ForbiddenRegion(const ForbiddenRegion&) = delete;
-  ForbiddenRegion& operator=(const ForbiddenRegion&) = delete;
-
-  [[nodiscard]] void* data() const { return addresses_.get(); }
-  /// Sets what a fault there means.
-  void explain_as(const std::string& message) { message_ = "sherd: " + message + "\n"; }
-  /// Returns what a fault at `address` means; null if it is elsewhere. Async-signal-safe.
-  [[nodiscard]] const std::string* explain(const void* address) const;
-
- private:
-  Mapping addresses_;
-  int64_t bytes_;
-  std::string message_;
-};
+/// Returns addresses without access rights, where the parameters of a resharded segment point: a
+/// use past LibTorch, whose own ways to an address throw, faults at once. `message`: what a fault
+/// there means, see explain_access_to_sharded_parameters().
+[[nodiscard]] std::shared_ptr<void> forbidden_addresses(int64_t bytes, const std::string& message);
 
 }  // namespace sherd::detail

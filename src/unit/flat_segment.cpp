@@ -26,7 +26,6 @@ FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>>
     : layout_(std::move(layout)),
       shapes_(std::move(shapes)),
       master_format_(master),
-      forbidden_(layout_.bytes()),
       storage_(movable_storage(layout_.bytes(), layout_.device)),
       wide_storage_(movable_storage(layout_.numel() * kFloatBytes, layout_.device)) {
   if (layout_.trainable) {
@@ -138,7 +137,7 @@ void FlatSegment::name_parameter(size_t place, const std::string& parameter,
   if (place == 0) {
     const std::string message = explain_use_of_view(unit);
     for_each_storage([&](c10::StorageImpl* one) { forbid(*one, message); });
-    forbidden_.explain_as(message);
+    forbidden_ = layout_.device.is_cpu() ? forbidden_addresses(layout_.bytes(), message) : nullptr;
   }
   forbidden_storages_.push_back(
       forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
@@ -156,8 +155,7 @@ void FlatSegment::point_parameters_at(void* gathered, bool is_forbidden) {
   if (in_full_precision_) {
     point_at(*wide_storage_, gathered, is_forbidden);
   } else {
-    void* nowhere = layout_.device.is_cpu() ? forbidden_.data() : nullptr;
-    point_at(*storage_, gathered == nullptr ? nowhere : gathered, is_forbidden);
+    point_at(*storage_, gathered == nullptr ? forbidden_.get() : gathered, is_forbidden);
   }
 }
 
