@@ -82,8 +82,8 @@ void FileStore::release(std::int64_t begin, std::int64_t bytes) {
 // is returned still in memory.
 FileChunk* FileStore::make_room(std::int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
-    const auto found = std::find_if(in_memory_.begin(), in_memory_.end(),
-                                    [](const FileChunk* chunk) { return chunk->uses == 0; });
+    const auto found =
+        std::ranges::find_if(in_memory_, [](const FileChunk* chunk) { return chunk->uses == 0; });
     if (found == in_memory_.end()) {
       return nullptr;
     }
@@ -99,7 +99,7 @@ FileChunk* FileStore::make_room(std::int64_t bytes) {
 }
 
 void FileStore::free_memory() {
-  const std::vector<FileChunk*> held(in_memory_.begin(), in_memory_.end());
+  const std::vector held(in_memory_.begin(), in_memory_.end());
   for (FileChunk* chunk : held) {
     write_back(*chunk);  // all of them, before the first is waited for
   }
@@ -112,7 +112,7 @@ void FileStore::free_memory() {
 }
 
 void FileStore::forget_failure() {
-  for (FileChunk* chunk : std::vector<FileChunk*>(in_memory_.begin(), in_memory_.end())) {
+  for (FileChunk* chunk : std::vector(in_memory_.begin(), in_memory_.end())) {
     quietly([&] { await_transfer(*chunk); });
   }
   has_failed_ = false;
@@ -175,13 +175,6 @@ void FileStore::await_transfer(FileChunk& chunk) {
     }
     throw;
   }
-}
-
-// The same for one that is the most recently used from now on.
-void FileStore::await_recent(FileChunk& chunk) {
-  await_transfer(chunk);
-  in_memory_.splice(in_memory_.end(), in_memory_,
-                    std::find(in_memory_.begin(), in_memory_.end(), &chunk));
 }
 
 void FileStore::write_back(FileChunk& chunk) {
@@ -282,7 +275,9 @@ std::shared_ptr<void> FileStorage::bring(const at::Tensor& view, Access access) 
     }
   }
   for (FileChunk& chunk : chunks) {
-    store_->await_recent(chunk);
+    store_->await_transfer(chunk);
+    std::list<FileChunk*>& recent = store_->in_memory_;
+    recent.splice(recent.end(), recent, std::ranges::find(recent, &chunk));
     chunk.differs = chunk.differs || access != Access::Read;
   }
   return in_use;

@@ -63,7 +63,6 @@ class FileStore {
   void count(std::int64_t bytes);
   bool give_memory(FileChunk& chunk);
   void fetch(FileChunk& chunk);
-  void await_recent(FileChunk& chunk);
   void write_back(FileChunk& chunk);
   void await_transfer(FileChunk& chunk);
   [[nodiscard]] FileChunk* make_room(std::int64_t bytes);

@@ -107,11 +107,9 @@ Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger
   ledger_->add(kind_, bytes_);
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::move(other.data_)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      kind_(other.kind_),
-      ledger_(std::move(other.ledger_)) {}
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
