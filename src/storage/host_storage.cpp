@@ -51,12 +51,11 @@ void CopyEngine::reserve(std::int64_t slot_bytes) {
   CopyStreams::order(streams_.to_device(), streams_.current());
   CopyStreams::order(streams_.to_host(), streams_.current());
   join();
-  slots_.clear();
+  slots_ = {};
   slot_bytes_ = slot_bytes;
-  for (std::int64_t i = 0; i < kSlots; ++i) {
-    slots_.emplace_back().memory = Buffer(slot_bytes, MemoryKind::OffloadSlot, ledger_, device_);
+  for (Slot& slot : slots_) {
+    slot.memory = Buffer(slot_bytes, MemoryKind::OffloadSlot, ledger_, device_);
   }
-  next_ = 0;
   // Their memory was zeroed by the current stream.
   CopyStreams::order(streams_.current(), streams_.to_device());
 }
@@ -79,13 +78,13 @@ void CopyEngine::begin() {
   if (whole_streams_) {
     CopyStreams::order(whole_streams_->to_host(), streams_.to_device());
   }
-  if (!std::exchange(fetched_, {}).empty()) {  // slots that are worked with
+  if (std::exchange(written_back_, fetched_) != fetched_) {  // slots that are worked with
     CopyStreams::order(streams_.current(), streams_.to_device());
   }
 }
 
 void CopyEngine::fetch(const std::vector<StoredView>& views, std::size_t written) {
-  Slot& slot = slots_[next_++ % slots_.size()];
+  Slot& slot = slots_[fetched_++ % kSlots];
   slot.views.assign(views.begin(), views.begin() + static_cast<std::ptrdiff_t>(written));
   slot.on_device.clear();
   slot.in_use.clear();
@@ -95,7 +94,6 @@ void CopyEngine::fetch(const std::vector<StoredView>& views, std::size_t written
     slot.on_device.push_back(flat_tensor(at, view.numel(), view.scalar_type(), device_));
     at += rounded(view.nbytes());
   }
-  fetched_.push_back(&slot);
   is_copying_ = true;
   CopyStreams::order(slot.written, streams_.to_device());
   for (std::size_t i = 0; i < views.size(); ++i) {
@@ -106,14 +104,13 @@ void CopyEngine::fetch(const std::vector<StoredView>& views, std::size_t written
 }
 
 const std::vector<at::Tensor>& CopyEngine::wait() {
-  Slot& slot = *fetched_.front();
+  Slot& slot = slots_[written_back_ % kSlots];
   CopyStreams::order(slot.fetched, streams_.current());
   return slot.on_device;
 }
 
 void CopyEngine::write_back() {
-  Slot& slot = *fetched_.front();
-  fetched_.pop_front();
+  Slot& slot = slots_[written_back_++ % kSlots];
   CopyStreams::order(streams_.current(), streams_.to_host());
   for (std::size_t i = 0; i < slot.views.size(); ++i) {
     slot.views[i].storage->copy_to_host(streams_.to_host(), slot.on_device[i], slot.views[i].view);

@@ -2,8 +2,8 @@
 // State of a device's model that is kept on the host, or in a file behind it, and the copies to and
 // from the device.
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -40,7 +40,7 @@ class CopyEngine {
   /// Grows each slot to at least `slot_bytes`.
   void reserve(std::int64_t slot_bytes);
   /// Returns the bytes of all slots.
-  [[nodiscard]] std::int64_t slot_bytes() const { return kSlots * slot_bytes_; }
+  [[nodiscard]] std::int64_t slot_bytes() const { return std::int64_t{kSlots} * slot_bytes_; }
   /// Returns the bytes that views take in a slot.
   [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<StoredView>& views);
 
@@ -70,7 +70,7 @@ class CopyEngine {
   [[nodiscard]] const CopyStreams& whole_streams();
 
   // For the views in use, those being fetched and those being written back.
-  static constexpr std::int64_t kSlots = 3;
+  static constexpr std::size_t kSlots = 3;
   struct Slot {
     Buffer memory;
     std::vector<StoredView> views;  ///< those that are copied back
@@ -83,12 +83,13 @@ class CopyEngine {
   c10::Device device_;
   std::shared_ptr<MemoryLedger> ledger_;
   std::int64_t slot_bytes_ = 0;
-  std::deque<Slot> slots_;
+  std::array<Slot, kSlots> slots_;
   GatherArena whole_slots_;
   HostStorage* leaving_ = nullptr;  ///< keeps its slot until the next one is written
-  std::deque<Slot*> fetched_;       ///< and not written back, oldest first
-  std::size_t next_ = 0;            ///< of the slots
-  bool is_copying_ = false;         ///< perhaps
+  // Slots are used in turn.
+  std::size_t fetched_ = 0;       ///< number of fetch() so far
+  std::size_t written_back_ = 0;  ///< number of those that have been written back or given up
+  bool is_copying_ = false;       ///< perhaps
   // Destroyed before the slots.
   CopyStreams streams_;
   std::optional<c10::Stream> side_stream_;    ///< of side_stream()
