@@ -18,9 +18,8 @@ namespace sherd::detail {
 namespace {
 
 // What the library of a kind of devices has registered.
-template <class Functions>
-std::atomic<const Functions*>& registered(c10::DeviceType type) {
-  static std::array<std::atomic<const Functions*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> all{};
+std::atomic<const DeviceFunctions*>& registered(c10::DeviceType type) {
+  static std::array<std::atomic<const DeviceFunctions*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> all{};
   return all.at(static_cast<std::size_t>(type));
 }
 
@@ -85,35 +84,35 @@ void CopyStreams::synchronize() const {
   synchronize(to_host_);
 }
 
-void set_graph_functions(c10::DeviceType type, const GraphFunctions* functions) {
-  registered<GraphFunctions>(type) = functions;
+void set_device_functions(c10::DeviceType type, const DeviceFunctions* functions) {
+  registered(type) = functions;
 }
 
-const GraphFunctions* graph_functions(c10::DeviceType type) {
-  return registered<GraphFunctions>(type).load();
+const DeviceFunctions* device_functions(c10::DeviceType type) {
+  return registered(type).load();
 }
 
 std::uint64_t capture_of(const c10::Stream& stream) {
-  const GraphFunctions* const functions = graph_functions(stream.device_type());
+  const DeviceFunctions* const functions = device_functions(stream.device_type());
   return functions == nullptr ? 0 : functions->capture_of(stream);
 }
 
 std::uint64_t capture_of(c10::Device device) {
-  return graph_functions(device.type()) == nullptr ? 0 : capture_of(current_stream(device));
+  return device_functions(device.type()) == nullptr ? 0 : capture_of(current_stream(device));
 }
 
-DeviceGraph::DeviceGraph(const c10::Stream& stream, const DeviceGraph* beside,
+DeviceGraph::DeviceGraph(const c10::Stream& stream, const DeviceGraph* other,
                          const std::function<void()>& work)
-    : functions_(graph_functions(stream.device_type())) {
+    : functions_(device_functions(stream.device_type())) {
   const c10::StreamGuard guard(stream);
-  graph_ = functions_->begin(beside == nullptr ? nullptr : beside->graph_);
+  graph_ = functions_->begin_capture(other == nullptr ? nullptr : other->graph_);
   try {
     work();
   } catch (...) {
-    quietly([this] { functions_->end(graph_.get()); });
+    quietly([this] { functions_->end_capture(graph_.get()); });
     throw;
   }
-  functions_->end(graph_.get());
+  functions_->end_capture(graph_.get());
 }
 
 void DeviceGraph::launch() const {
@@ -146,10 +145,6 @@ Mapping map_memory(std::int64_t bytes, int protection, int flags) {
   return {start + before, Unmap{bytes}};
 }
 
-void set_host_pinning(c10::DeviceType type, const HostPinning* pinning) {
-  registered<HostPinning>(type) = pinning;
-}
-
 PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
                            std::shared_ptr<MemoryLedger> ledger, c10::Device device)
     : device_(device.is_meta() ? device : c10::Device(c10::kCPU)),
@@ -158,19 +153,19 @@ PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
       // In a ledger of its own: the model's counts what lies on the device.
       memory_(device.is_meta() ? 0 : bytes, kind, std::make_shared<MemoryLedger>(), device_),
       data_(device.is_meta() ? this : memory_.data()) {
-  const HostPinning* const pinning = registered<HostPinning>(device.type()).load();
-  if (pinning != nullptr && bytes > 0) {
+  const DeviceFunctions* const functions = device_functions(device.type());
+  if (functions != nullptr && bytes > 0) {
     const c10::DeviceGuard guard(device);
-    if (!pinning->pin(data_, bytes)) {
+    if (!functions->pin(data_, bytes)) {
       throw Error(ExitCode::OutOfMemory,
                   "out of memory: " + std::to_string(bytes) +
                       " bytes of the host could not be pinned for " + device.str() +
                       ". `free -m` says what the host has; offload less (ShardOptions::offload), "
                       "or use more hosts.");
     }
-    pinned_ = {data_, [pinning, device](void* pinned) {
+    pinned_ = {data_, [functions, device](void* pinned) {
                  const c10::DeviceGuard on(device);  // else a context is made on another
-                 pinning->unpin(pinned);
+                 functions->unpin(pinned);
                }};
   }
   ledger_->add_on_host(bytes);

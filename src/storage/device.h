@@ -65,44 +65,51 @@ class CopyStreams {
   c10::Stream to_host_;
 };
 
-/// How a kind of devices captures graphs. During a capture, what its stream is given, and the
-/// streams that follow it by events, is recorded and not run; waits for the device fail. The thread
-/// that began makes all calls.
-struct GraphFunctions {
+/// What a kind of devices can do beyond what c10 asks of all. During the capture of a graph, what
+/// its stream is given, and the streams that follow it by events, is recorded and not run; waits
+/// for the device fail. The thread that began makes all calls.
+struct DeviceFunctions {
   /// Begins to capture the thread's current stream, which is not the default one. Tensors made
-  /// meanwhile lie in a pool that graphs share: that of `beside`, if given.
-  std::shared_ptr<void> (*begin)(const std::shared_ptr<void>& beside) = nullptr;
+  /// until the end are in a pool that graphs share: that of `other`, if given.
+  std::shared_ptr<void> (*begin_capture)(const std::shared_ptr<void>& other) = nullptr;
   /// Ends it. Throws c10::Error for what cannot be a graph.
-  void (*end)(void* graph) = nullptr;
+  void (*end_capture)(void* graph) = nullptr;
   /// Runs the graph on the thread's current stream.
   void (*launch)(void* graph) = nullptr;
   /// Returns the number of the capture that the stream is in; 0 for none.
   std::uint64_t (*capture_of)(const c10::Stream& stream) = nullptr;
+  /// Pins host memory, so that it is copied without the host's help. Returns false if it cannot be.
+  /// The thread's current device is the one that copies.
+  bool (*pin)(void* data, std::int64_t bytes) = nullptr;
+  void (*unpin)(void* data) = nullptr;
 };
 
-/// Registers them for devices of this kind; null: no graphs. The caller is whoever loads the
-/// devices' library. Throws nothing.
-void set_graph_functions(c10::DeviceType type, const GraphFunctions* functions);
-[[nodiscard]] const GraphFunctions* graph_functions(c10::DeviceType type);
+/// Registers them for devices of this kind. Without them there are no graphs, nothing is pinned and
+/// copies wait, with the same results. The caller is whoever loads the devices' library. Throws
+/// nothing.
+void set_device_functions(c10::DeviceType type, const DeviceFunctions* functions);
+/// Null if there are none.
+[[nodiscard]] const DeviceFunctions* device_functions(c10::DeviceType type);
 
 /// Returns the number of the capture that a stream, or the thread's current one of a device, is in;
 /// 0 for none. An event can be waited for only in the capture that it was recorded in.
 [[nodiscard]] std::uint64_t capture_of(const c10::Stream& stream);
 [[nodiscard]] std::uint64_t capture_of(c10::Device device);
 
-/// A captured CUDA graph, of a device that has graph_functions().
+/// A captured CUDA graph, of a device that has device_functions().
 class DeviceGraph {
  public:
-  /// Captures what `work` queues on the current stream, which is `stream` meanwhile and must have
-  /// nothing else to do. `beside`: a graph that never runs at the same time. Exceptions of `work`
-  /// pass, and c10::Error for what cannot be a graph; the capture has ended then.
-  DeviceGraph(const c10::Stream& stream, const DeviceGraph* beside,
+  /// Captures what `work` queues on the current stream, which is `stream` during the call and must
+  /// have nothing else to do. `other`: a graph that never runs at the same time; null: none.
+  /// Exceptions of `work` pass, and c10::Error for what cannot be a graph; the capture has ended
+  /// then.
+  DeviceGraph(const c10::Stream& stream, const DeviceGraph* other,
               const std::function<void()>& work);
   /// Runs it on the current stream, with the addresses of the capture.
   void launch() const;
 
  private:
-  const GraphFunctions* functions_;
+  const DeviceFunctions* functions_;
   std::shared_ptr<void> graph_;
 };
 
@@ -117,16 +124,6 @@ using Mapping = std::unique_ptr<void, Unmap>;
 /// Returns a new private mapping of zeros, aligned to huge pages if it is large; null, with errno
 /// set, if it fails.
 [[nodiscard]] Mapping map_memory(std::int64_t bytes, int protection, int flags = 0);
-
-/// How host memory is pinned for a device, so that it copies without the host's help.
-struct HostPinning {
-  /// Returns false if it cannot be. The thread's current device is the one that copies.
-  bool (*pin)(void* data, std::int64_t bytes) = nullptr;
-  void (*unpin)(void* data) = nullptr;
-};
-
-/// As set_graph_functions(). Null: nothing is pinned and copies wait, with the same results.
-void set_host_pinning(c10::DeviceType type, const HostPinning* pinning);
 
 /// Zeroed host memory, pinned for a device and counted in the ledger as the host's. For the meta
 /// device it is only counted.
