@@ -1,6 +1,7 @@
 #include "storage/activation_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -145,14 +146,11 @@ void ParkedStorage::start_copy(const c10::Stream& stream, const at::Tensor& from
   CopyStreams::order(computes_, stream);
   CopyStreams::copy(stream, from, to);
   copied_ = CopyStreams::reached(stream);
-  is_awaited_ = false;
 }
 
 // Afterwards the device's memory may be freed, and the host's reused.
 void ParkedStorage::await_copy() {
-  if (!std::exchange(is_awaited_, true)) {
-    CopyStreams::order(copied_, computes_);
-  }
+  CopyStreams::order(std::exchange(copied_, std::nullopt), computes_);
   if (block_ != nullptr && place_ != Place::Host) {
     store_->give(std::move(block_), bytes_);
   }

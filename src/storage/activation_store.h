@@ -107,8 +107,7 @@ class ParkedStorage {
   Place place_ = Place::Leaving;
   ActivationStore::Block block_;
   c10::Stream computes_;              ///< stream that the memory is allocated on
-  std::optional<c10::Event> copied_;  ///< the last copy, either way
-  bool is_awaited_ = false;           ///< that, by `computes_`
+  std::optional<c10::Event> copied_;  ///< the last copy, until `computes_` has waited for it
 };
 
 /// The storages that one call of a unit saves.
