@@ -51,7 +51,7 @@ void refuse_graphs(const std::string& what, const std::string& instead) {
 
 void check_model(const detail::Model& model) {
   const c10::Device device = model.mesh.world().device();
-  if (detail::graph_functions(device.type()) == nullptr) {
+  if (detail::device_functions(device.type()) == nullptr) {
     refuse_graphs("the model is on " + device.str() + ", which keeps no graphs", "use a GPU");
   }
   if (model.options.debug) {

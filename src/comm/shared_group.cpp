@@ -23,7 +23,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMemoryPageBytes = 4096;
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 // Since Linux 6.3, 5.14, 5.14 and 6.1; older C libraries do not name them.
 constexpr unsigned kNoExecute = 0x0008U;
 constexpr int kPopulateForReading = 22;
@@ -75,10 +74,6 @@ SharedRegion SharedRegion::make() {
   return SharedRegion(launch::FileDescriptor(fd));
 }
 
-void SharedRegion::Unmap::operator()(char* data) const {
-  munmap(data, static_cast<size_t>(bytes));
-}
-
 void SharedRegion::set_size(int64_t bytes) {
   // Sealed: if the file shrank, a signal would end the processes that read it.
   if (ftruncate(file_.get(), bytes) != 0 ||
@@ -94,32 +89,15 @@ void SharedRegion::map(int64_t bytes) {
                                              " bytes, and this one expects " +
                                              std::to_string(bytes) + ".");
   }
-  // More addresses than needed, to find an aligned range in them; the others are unmapped.
-  const int64_t reserved = bytes + kHugePageBytes;
-  void* base = mmap(nullptr, static_cast<size_t>(reserved), PROT_NONE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) {
-    unavailable("cannot reserve " + mebibytes(reserved) + " of addresses");
+  Mapping mapping = map_memory(bytes, PROT_NONE, MAP_NORESERVE);  // replaced by the file's pages
+  if (mapping == nullptr) {
+    unavailable("cannot reserve " + mebibytes(bytes) + " of addresses");
   }
-  auto* begin = static_cast<char*>(base);
-  const int64_t before =
-      (kHugePageBytes - reinterpret_cast<int64_t>(begin) % kHugePageBytes) % kHugePageBytes;
-  void* mapped = mmap(begin + before, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_FIXED, file_.get(), 0);
-  if (mapped == MAP_FAILED) {
-    const int error = errno;
-    munmap(begin, static_cast<size_t>(reserved));
-    errno = error;
+  if (mmap(mapping.get(), static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+           MAP_SHARED | MAP_FIXED, file_.get(), 0) == MAP_FAILED) {
     unavailable("cannot map " + mebibytes(bytes) + " of shared memory");
   }
-  const int64_t end = before + (bytes + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
-  if (before > 0) {
-    munmap(begin, static_cast<size_t>(before));
-  }
-  if (reserved > end) {
-    munmap(begin + end, static_cast<size_t>(reserved - end));
-  }
-  data_ = {begin + before, Unmap{bytes}};
+  mapping_ = std::move(mapping);
   file_.close();
   madvise(data(), static_cast<size_t>(bytes), MADV_HUGEPAGE);
 }
@@ -128,11 +106,10 @@ void SharedRegion::map(int64_t bytes) {
 // themselves (transparent_hugepage/shmem_enabled is "never" nearly everywhere). A small page of
 // each huge one must exist. If the kernel cannot, small pages work too, only slower.
 void SharedRegion::collapse(int64_t first, int64_t end) const {
-  first = first / kHugePageBytes * kHugePageBytes;
-  const int64_t all = data_.get_deleter().bytes;
-  end =
-      std::min((end + kHugePageBytes - 1) / kHugePageBytes, all / kHugePageBytes) * kHugePageBytes;
-  for (int64_t place = first; place < end; place += kHugePageBytes) {
+  first = first / kHugePage * kHugePage;
+  const int64_t all = mapping_.get_deleter().bytes;
+  end = std::min((end + kHugePage - 1) / kHugePage, all / kHugePage) * kHugePage;
+  for (int64_t place = first; place < end; place += kHugePage) {
     if (madvise(data() + place, kMemoryPageBytes, kPopulateForReading) != 0) {
       return;
     }
@@ -143,7 +120,7 @@ void SharedRegion::collapse(int64_t first, int64_t end) const {
 }
 
 void SharedRegion::populate(const void* begin, int64_t bytes) const {
-  if (bytes >= kHugePageBytes) {
+  if (bytes >= kHugePage) {
     const int64_t first = static_cast<const char*>(begin) - data();
     collapse(first, first + bytes);
   }

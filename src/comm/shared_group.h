@@ -18,6 +18,7 @@
 #include "launch/pipes.h"
 #include "launch/spinning.h"
 #include "sherd/communicator.h"
+#include "storage/device.h"
 
 namespace sherd::detail {
 
@@ -33,7 +34,8 @@ class SharedRegion {
 
   /// Sets the size of a file that was made here, for good. Throws Error(Unavailable).
   void set_size(int64_t bytes);
-  /// Maps the file, which must have this size, aligned to huge pages. Throws Error(Unavailable).
+  /// Maps the file, which must have this size, aligned to huge pages if it is large. Throws
+  /// Error(Unavailable).
   void map(int64_t bytes);
   /// Allocates the pages of a range now, huge ones if the range is large and the kernel has them.
   /// Throws Error(OutOfMemory) if memory runs out; later a signal would end the process.
@@ -46,17 +48,13 @@ class SharedRegion {
   /// Returns the descriptor to hand to others; before map().
   [[nodiscard]] int file() const { return file_.get(); }
   /// Returns the first byte; after map().
-  [[nodiscard]] char* data() const { return data_.get(); }
+  [[nodiscard]] char* data() const { return static_cast<char*>(mapping_.get()); }
 
  private:
   void collapse(int64_t first, int64_t end) const;
 
-  struct Unmap {
-    int64_t bytes;
-    void operator()(char* data) const;
-  };
   launch::FileDescriptor file_;
-  std::unique_ptr<char, Unmap> data_;
+  Mapping mapping_;
 };
 
 /// A number in shared memory that one rank raises and the others wait for. It starts at 0, as fresh

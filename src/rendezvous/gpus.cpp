@@ -214,8 +214,7 @@ void initialize(const CudaFunctions& functions, std::string& problem) {
               std::to_string(kNeededCuda / 1000) + "?";
   }
   set_device_kernels(c10::kCUDA, &functions.kernels());
-  set_host_pinning(c10::kCUDA, functions.pinning);
-  set_graph_functions(c10::kCUDA, functions.graphs);
+  set_device_functions(c10::kCUDA, functions.on_device);
 }
 
 // Asked and loaded once per process.

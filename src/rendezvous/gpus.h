@@ -26,9 +26,8 @@ struct CudaFunctions {
   const kernels::DeviceKernels& (*kernels)();
   std::string (*last_nccl_error)() = nullptr;  ///< in this process
   std::string (*nccl_version)() = nullptr;     ///< "2.28.9"
-  const HostPinning* pinning = nullptr;
   void (*set_sync_debug_mode)(SyncDebugMode mode) = nullptr;
-  const GraphFunctions* graphs = nullptr;
+  const DeviceFunctions* on_device = nullptr;
   /// True if LibTorch has found its part for GPUs, which it looks for once.
   bool (*is_found)() = nullptr;
   /// Initialises CUDA's state and LibTorch's allocators. Makes no context. Throws c10::Error if

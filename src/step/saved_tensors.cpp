@@ -55,7 +55,7 @@ class Saved final : public SavedVariableHooks {
     strides_ = tensor.strides().vec();
     offset_ = tensor.storage_offset();
     dtype_ = tensor.scalar_type();
-    parked_ = to.call->park(to.store->pool(), tensor);
+    parked_ = to.call->park(*to.store, tensor);
   }
   at::Tensor call_unpack_hook() override {
     if (parked_ == nullptr) {

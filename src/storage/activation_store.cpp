@@ -1,6 +1,7 @@
 #include "storage/activation_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -30,7 +31,7 @@ at::Tensor bytes_of(const c10::Storage& storage) {
                      storage.device());
 }
 
-at::Tensor bytes_of(const ActivationPool::Block& block, std::int64_t bytes) {
+at::Tensor bytes_of(const ActivationStore::Block& block, std::int64_t bytes) {
   return flat_tensor(block->data(), bytes, at::kByte, block->device());
 }
 
@@ -42,24 +43,20 @@ void refuse_changed_in_place() {
               "it had been used: change a copy of it, or leave Offload::activations_on_host.");
 }
 
-ActivationPool::ActivationPool(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
-    : device_(device),
-      ledger_(std::move(ledger)),
-      streams_(device.is_meta() ? nullptr : std::make_unique<CopyStreams>(device)) {}
+ActivationStore::ActivationStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
+    : device_(device), ledger_(std::move(ledger)), streams_(device) {}
 
-ActivationPool::~ActivationPool() {
-  if (streams_ != nullptr) {
-    quietly([this] { streams_->synchronize(); });
-  }
+ActivationStore::~ActivationStore() {
+  quietly([this] { streams_.synchronize(); });
 }
 
-ActivationPool::Block ActivationPool::take(std::int64_t bytes) {
+ActivationStore::Block ActivationStore::take(std::int64_t bytes) {
   const std::int64_t wanted = in_blocks(bytes);
   if (Block block = reused(wanted)) {
     return block;
   }
-  if (std::vector<Block> blocks = superfluous(wanted); !blocks.empty() && streams_ != nullptr) {
-    streams_->synchronize();
+  if (std::vector<Block> blocks = superfluous(wanted); !blocks.empty()) {
+    streams_.synchronize();
   }
   auto block = std::make_unique<PinnedBuffer>(wanted, MemoryKind::OffloadSlot, ledger_, device_);
   const std::lock_guard lock(mutex_);
@@ -69,7 +66,7 @@ ActivationPool::Block ActivationPool::take(std::int64_t bytes) {
 }
 
 // Returns the smallest free block that fits; null if none does.
-ActivationPool::Block ActivationPool::reused(std::int64_t wanted) {
+ActivationStore::Block ActivationStore::reused(std::int64_t wanted) {
   const std::lock_guard lock(mutex_);
   most_asked_bytes_ = std::max(most_asked_bytes_, asked_bytes_ + wanted);
   const auto size = [wanted](const Block& block) {
@@ -86,7 +83,7 @@ ActivationPool::Block ActivationPool::reused(std::int64_t wanted) {
 }
 
 // Returns the blocks to free before a new one is made: the longest unused.
-std::vector<ActivationPool::Block> ActivationPool::superfluous(std::int64_t wanted) {
+std::vector<ActivationStore::Block> ActivationStore::superfluous(std::int64_t wanted) {
   const std::lock_guard lock(mutex_);
   std::vector<Block> blocks;
   while (!free_.empty() && held_bytes_ + wanted > kLargestLoan * most_asked_bytes_) {
@@ -97,28 +94,45 @@ std::vector<ActivationPool::Block> ActivationPool::superfluous(std::int64_t want
   return blocks;
 }
 
-void ActivationPool::give(Block block, std::int64_t bytes) {
+void ActivationStore::give(Block block, std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   asked_bytes_ -= in_blocks(bytes);
   free_.push_back(std::move(block));
 }
 
-ParkedStorage::ParkedStorage(std::shared_ptr<ActivationPool> pool, const at::Tensor& tensor)
-    : pool_(std::move(pool)),
+bool ActivationStore::takes(const at::Tensor& tensor) const {
+  if (tensor.device() != device_ || tensor.layout() != c10::kStrided || !tensor.has_storage() ||
+      tensor.is_conj() || tensor.is_neg()) {
+    return false;
+  }
+  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  return static_cast<std::int64_t>(storage->nbytes()) >= kLeastBytes && !kept_.contains(storage);
+}
+
+void ActivationStore::end(const std::shared_ptr<SavedByCall>& call) {
+  if (last_ != nullptr) {
+    last_->for_each(&ParkedStorage::leave);
+  }
+  call->before_ = last_;
+  last_ = call;
+}
+
+void ActivationStore::fetch(SavedByCall& call) {
+  call.for_each(&ParkedStorage::fetch);
+  if (const auto before = call.before_.lock()) {
+    before->for_each(&ParkedStorage::fetch);
+  }
+}
+
+ParkedStorage::ParkedStorage(std::shared_ptr<ActivationStore> store, const at::Tensor& tensor)
+    : store_(std::move(store)),
       bytes_(static_cast<std::int64_t>(tensor.storage().nbytes())),
       storage_(tensor.storage()),
       version_(torch::autograd::impl::version_counter(tensor)),
       saved_version_(version_.current_version()),
-      block_(pool_->take(bytes_)),
-      computes_(c10::Stream::DEFAULT, pool_->device()) {
-  const CopyStreams* const streams = pool_->streams();
-  if (streams == nullptr) {
-    return;
-  }
-  computes_ = streams->current();
-  CopyStreams::order(computes_, streams->to_host());
-  CopyStreams::copy(streams->to_host(), bytes_of(storage_), bytes_of(block_, bytes_));
-  copied_ = CopyStreams::reached(streams->to_host());
+      block_(store_->take(bytes_)),
+      computes_(c10::Stream::DEFAULT, store_->device()) {
+  start_copy(store_->streams().to_host(), bytes_of(storage_), bytes_of(block_, bytes_));
 }
 
 ParkedStorage::~ParkedStorage() {
@@ -126,13 +140,19 @@ ParkedStorage::~ParkedStorage() {
   quietly([this] { await_copy(); });
 }
 
+void ParkedStorage::start_copy(const c10::Stream& stream, const at::Tensor& from,
+                               const at::Tensor& to) {
+  computes_ = current_stream(store_->device());
+  CopyStreams::order(computes_, stream);
+  CopyStreams::copy(stream, from, to);
+  copied_ = CopyStreams::reached(stream);
+}
+
 // Afterwards the device's memory may be freed, and the host's reused.
 void ParkedStorage::await_copy() {
-  if (copied_ && !std::exchange(is_awaited_, true)) {
-    copied_->block(computes_);
-  }
+  CopyStreams::order(std::exchange(copied_, std::nullopt), computes_);
   if (block_ != nullptr && place_ != Place::Host) {
-    pool_->give(std::move(block_), bytes_);
+    store_->give(std::move(block_), bytes_);
   }
 }
 
@@ -168,18 +188,11 @@ void ParkedStorage::fetch() {
     return;
   }
   const auto range = profiler_range("activations from the host");
-  const c10::DeviceGuard guard(pool_->device());
+  const c10::DeviceGuard guard(store_->device());
   storage_ =
-      at::empty({bytes_}, c10::TensorOptions().dtype(at::kByte).device(pool_->device())).storage();
+      at::empty({bytes_}, c10::TensorOptions().dtype(at::kByte).device(store_->device())).storage();
   place_ = Place::Device;
-  const CopyStreams* const streams = pool_->streams();
-  if (streams != nullptr) {
-    computes_ = streams->current();
-    CopyStreams::order(computes_, streams->to_device());
-    CopyStreams::copy(streams->to_device(), bytes_of(block_, bytes_), bytes_of(storage_));
-    copied_ = CopyStreams::reached(streams->to_device());
-    is_awaited_ = false;
-  }
+  start_copy(store_->streams().to_device(), bytes_of(block_, bytes_), bytes_of(storage_));
 }
 
 const c10::Storage& ParkedStorage::use() {
@@ -192,12 +205,11 @@ const c10::Storage& ParkedStorage::use() {
   return storage_;
 }
 
-std::shared_ptr<ParkedStorage> SavedByCall::park(const std::shared_ptr<ActivationPool>& pool,
-                                                 const at::Tensor& tensor) {
+std::shared_ptr<ParkedStorage> SavedByCall::park(ActivationStore& store, const at::Tensor& tensor) {
   std::weak_ptr<ParkedStorage>& known = parked_[tensor.storage().unsafeGetStorageImpl()];
   std::shared_ptr<ParkedStorage> parked = known.lock();
   if (parked == nullptr || !parked->holds(tensor)) {
-    parked = std::make_shared<ParkedStorage>(pool, tensor);
+    parked = std::make_shared<ParkedStorage>(store.shared_from_this(), tensor);
     known = parked;
   }
   return parked;
@@ -208,33 +220,6 @@ void SavedByCall::for_each(void (ParkedStorage::*change)()) const {
     if (const auto held = parked.lock()) {
       (*held.*change)();
     }
-  }
-}
-
-ActivationStore::ActivationStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
-    : pool_(std::make_shared<ActivationPool>(device, std::move(ledger))) {}
-
-bool ActivationStore::takes(const at::Tensor& tensor) const {
-  if (tensor.device() != pool_->device() || tensor.layout() != c10::kStrided ||
-      !tensor.has_storage() || tensor.is_conj() || tensor.is_neg()) {
-    return false;
-  }
-  const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  return static_cast<std::int64_t>(storage->nbytes()) >= kLeastBytes && !kept_.contains(storage);
-}
-
-void ActivationStore::end(const std::shared_ptr<SavedByCall>& call) {
-  if (last_ != nullptr) {
-    last_->for_each(&ParkedStorage::leave);
-  }
-  call->before_ = last_;
-  last_ = call;
-}
-
-void ActivationStore::fetch(SavedByCall& call) {
-  call.for_each(&ParkedStorage::fetch);
-  if (const auto before = call.before_.lock()) {
-    before->for_each(&ParkedStorage::fetch);
   }
 }
 

@@ -21,15 +21,31 @@ namespace sherd::detail {
 /// Throws Error(Usage): what autograd saved is not what it was.
 [[noreturn]] void refuse_changed_in_place();
 
-/// Pinned blocks for reuse, and the streams that copy. Blocks take at most twice of what was asked
-/// for at a time, in multiples of 2 MiB. Any thread.
-class ActivationPool {
+class SavedByCall;
+
+/// [Note: Activations on the host]
+/// Storages that a call saves are copied to the host while it runs, and freed on the device when
+/// the next call has ended: activations of two units lie on the device. A call's backward begins
+/// with a fetch of its own storages and of those of the call before it, whose backward is next. The
+/// compute stream waits for copies, the host for none.
+/// Pinned blocks are reused. They take at most twice of what was asked for at a time, in multiples
+/// of 2 MiB. Any thread takes and gives them.
+class ActivationStore : public std::enable_shared_from_this<ActivationStore> {
  public:
-  ActivationPool(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
+  ActivationStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
   /// Blocks until all copies have ended.
-  ~ActivationPool();
-  ActivationPool(const ActivationPool&) = delete;
-  ActivationPool& operator=(const ActivationPool&) = delete;
+  ~ActivationStore();
+  ActivationStore(const ActivationStore&) = delete;
+  ActivationStore& operator=(const ActivationStore&) = delete;
+
+  /// Leaves a storage on the device: of parameters and buffers.
+  void keep(const c10::StorageImpl* storage) { kept_.insert(storage); }
+  /// Returns true if the storage of a saved tensor goes to the host.
+  [[nodiscard]] bool takes(const at::Tensor& tensor) const;
+  /// Called when a call has ended: frees what the call before it saved.
+  void end(const std::shared_ptr<SavedByCall>& call);
+  /// Called before the call's backward: fetches what it saved, and what the call before it saved.
+  static void fetch(SavedByCall& call);
 
   using Block = std::unique_ptr<PinnedBuffer>;
   /// Returns a block of at least `bytes`, for copies that are ordered behind the compute stream. If
@@ -37,8 +53,7 @@ class ActivationPool {
   [[nodiscard]] Block take(std::int64_t bytes);
   /// Takes back a block of take(bytes). The compute stream waits for the block's copies.
   void give(Block block, std::int64_t bytes);
-  /// Null on the meta device.
-  [[nodiscard]] const CopyStreams* streams() const { return streams_.get(); }
+  [[nodiscard]] const CopyStreams& streams() const { return streams_; }
   [[nodiscard]] c10::Device device() const { return device_; }
 
  private:
@@ -47,19 +62,21 @@ class ActivationPool {
 
   c10::Device device_;
   std::shared_ptr<MemoryLedger> ledger_;
-  std::mutex mutex_;
-  std::list<Block> free_;                 ///< the longest unused first
-  std::int64_t held_bytes_ = 0;           ///< of all blocks
-  std::int64_t asked_bytes_ = 0;          ///< for those that are lent
-  std::int64_t most_asked_bytes_ = 0;     ///< maximum of asked_bytes_ so far
-  std::unique_ptr<CopyStreams> streams_;  ///< destroyed before the blocks
+  std::set<const c10::StorageImpl*> kept_;
+  std::shared_ptr<SavedByCall> last_;
+  std::mutex mutex_;                   ///< of the blocks and their bytes
+  std::list<Block> free_;              ///< the longest unused first
+  std::int64_t held_bytes_ = 0;        ///< of all blocks
+  std::int64_t asked_bytes_ = 0;       ///< for those that are lent
+  std::int64_t most_asked_bytes_ = 0;  ///< maximum of asked_bytes_ so far
+  CopyStreams streams_;                ///< destroyed before the blocks
 };
 
 /// The bytes of one storage that saved tensors need: on the device, on the host, or being copied.
 class ParkedStorage {
  public:
   /// Starts to copy them to the host, behind the current stream.
-  ParkedStorage(std::shared_ptr<ActivationPool> pool, const at::Tensor& tensor);
+  ParkedStorage(std::shared_ptr<ActivationStore> store, const at::Tensor& tensor);
   ~ParkedStorage();
   ParkedStorage(const ParkedStorage&) = delete;
   ParkedStorage& operator=(const ParkedStorage&) = delete;
@@ -77,9 +94,10 @@ class ParkedStorage {
  private:
   enum class Place { Leaving, Host, Device };
   void check_version();
+  void start_copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to);
   void await_copy();
 
-  std::shared_ptr<ActivationPool> pool_;
+  std::shared_ptr<ActivationStore> store_;
   std::mutex mutex_;
   std::int64_t bytes_;
   c10::Storage storage_;  ///< null while on the host
@@ -87,17 +105,16 @@ class ParkedStorage {
   std::uint32_t saved_version_;
   bool is_changed_ = false;
   Place place_ = Place::Leaving;
-  ActivationPool::Block block_;
+  ActivationStore::Block block_;
   c10::Stream computes_;              ///< stream that the memory is allocated on
-  std::optional<c10::Event> copied_;  ///< the last copy, either way
-  bool is_awaited_ = false;           ///< that, by `computes_`
+  std::optional<c10::Event> copied_;  ///< the last copy, until `computes_` has waited for it
 };
 
 /// The storages that one call of a unit saves.
 class SavedByCall {
  public:
   /// Parks the storage of `tensor`, once for all tensors that share it.
-  [[nodiscard]] std::shared_ptr<ParkedStorage> park(const std::shared_ptr<ActivationPool>& pool,
+  [[nodiscard]] std::shared_ptr<ParkedStorage> park(ActivationStore& store,
                                                     const at::Tensor& tensor);
   /// Calls leave() or fetch() of all.
   void for_each(void (ParkedStorage::*change)()) const;
@@ -106,31 +123,6 @@ class SavedByCall {
   friend class ActivationStore;
   std::map<const c10::StorageImpl*, std::weak_ptr<ParkedStorage>> parked_;
   std::weak_ptr<SavedByCall> before_;  ///< the call that ended before this one
-};
-
-/// [Note: Activations on the host]
-/// Storages that a call saves are copied to the host while it runs, and freed on the device when
-/// the next call has ended: activations of two units lie on the device. A call's backward begins
-/// with a fetch of its own storages and of those of the call before it, whose backward is next. The
-/// compute stream waits for copies, the host for none.
-class ActivationStore {
- public:
-  ActivationStore(c10::Device device, std::shared_ptr<MemoryLedger> ledger);
-
-  /// Leaves a storage on the device: of parameters and buffers.
-  void keep(const c10::StorageImpl* storage) { kept_.insert(storage); }
-  /// Returns true if the storage of a saved tensor goes to the host.
-  [[nodiscard]] bool takes(const at::Tensor& tensor) const;
-  [[nodiscard]] const std::shared_ptr<ActivationPool>& pool() const { return pool_; }
-  /// Called when a call has ended: frees what the call before it saved.
-  void end(const std::shared_ptr<SavedByCall>& call);
-  /// Called before the call's backward: fetches what it saved, and what the call before it saved.
-  static void fetch(SavedByCall& call);
-
- private:
-  std::shared_ptr<ActivationPool> pool_;
-  std::set<const c10::StorageImpl*> kept_;
-  std::shared_ptr<SavedByCall> last_;
 };
 
 }  // namespace sherd::detail

@@ -18,24 +18,28 @@ namespace sherd::detail {
 namespace {
 
 // What the library of a kind of devices has registered.
-template <class Functions>
-std::atomic<const Functions*>& registered(c10::DeviceType type) {
-  static std::array<std::atomic<const Functions*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> all{};
+std::atomic<const DeviceFunctions*>& registered(c10::DeviceType type) {
+  static std::array<std::atomic<const DeviceFunctions*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES> all{};
   return all.at(static_cast<std::size_t>(type));
+}
+
+bool has_events(c10::Device device) {
+  return !device.is_cpu() && !device.is_meta();
+}
+
+c10::Stream stream_for_copies(c10::Device device) {
+  return device.is_meta() ? c10::Stream(c10::Stream::DEFAULT, device)
+                          : side_stream(device, StreamPriority::Normal);
 }
 
 }  // namespace
 
 std::optional<c10::Event> reached_by_current_stream(c10::Device device) {
-  if (device.is_cpu() || device.is_meta()) {
-    return std::nullopt;
-  }
-  return CopyStreams::reached(current_stream(device));
+  return has_events(device) ? CopyStreams::reached(current_stream(device)) : std::nullopt;
 }
 
 CopyStreams::CopyStreams(c10::Device device)
-    : to_device_(side_stream(device, StreamPriority::Normal)),
-      to_host_(side_stream(device, StreamPriority::Normal)) {}
+    : to_device_(stream_for_copies(device)), to_host_(stream_for_copies(device)) {}
 
 CopyStreams::~CopyStreams() {
   quietly([this] {
@@ -44,72 +48,90 @@ CopyStreams::~CopyStreams() {
   });
 }
 
-void CopyStreams::order(const c10::Stream& earlier, const c10::Stream& later) {
-  reached(earlier).block(later);
+void CopyStreams::order(const std::optional<c10::Event>& earlier, const c10::Stream& later) {
+  if (earlier) {
+    earlier->block(later);
+  }
 }
 
-c10::Event CopyStreams::reached(const c10::Stream& stream) {
-  c10::Event event(stream.device_type());
-  event.record(stream);
+std::optional<c10::Event> CopyStreams::reached(const c10::Stream& stream) {
+  std::optional<c10::Event> event;
+  if (has_events(stream.device())) {
+    event.emplace(stream.device_type());
+    event->record(stream);
+  }
   return event;
 }
 
 void CopyStreams::copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to) {
+  if (stream.device().is_meta()) {
+    return;
+  }
   const at::NoGradGuard no_grad;
   const c10::StreamGuard guard(stream);
   at::Tensor target = to;
   target.copy_(from, /*non_blocking=*/true);
 }
 
+void CopyStreams::synchronize(const c10::Stream& stream) {
+  if (has_events(stream.device())) {
+    stream.synchronize();
+  }
+}
+
 void CopyStreams::synchronize() const {
-  to_device_.synchronize();
-  to_host_.synchronize();
+  synchronize(to_device_);
+  synchronize(to_host_);
 }
 
-void set_graph_functions(c10::DeviceType type, const GraphFunctions* functions) {
-  registered<GraphFunctions>(type) = functions;
+void set_device_functions(c10::DeviceType type, const DeviceFunctions* functions) {
+  registered(type) = functions;
 }
 
-const GraphFunctions* graph_functions(c10::DeviceType type) {
-  return registered<GraphFunctions>(type).load();
+const DeviceFunctions* device_functions(c10::DeviceType type) {
+  return registered(type).load();
 }
 
 std::uint64_t capture_of(const c10::Stream& stream) {
-  const GraphFunctions* const functions = graph_functions(stream.device_type());
+  const DeviceFunctions* const functions = device_functions(stream.device_type());
   return functions == nullptr ? 0 : functions->capture_of(stream);
 }
 
 std::uint64_t capture_of(c10::Device device) {
-  return graph_functions(device.type()) == nullptr ? 0 : capture_of(current_stream(device));
+  return device_functions(device.type()) == nullptr ? 0 : capture_of(current_stream(device));
 }
 
-DeviceGraph::DeviceGraph(const c10::Stream& stream, const DeviceGraph* beside,
+DeviceGraph::DeviceGraph(const c10::Stream& stream, const DeviceGraph* other,
                          const std::function<void()>& work)
-    : functions_(graph_functions(stream.device_type())) {
+    : functions_(device_functions(stream.device_type())) {
   const c10::StreamGuard guard(stream);
-  graph_ = functions_->begin(beside == nullptr ? nullptr : beside->graph_);
+  graph_ = functions_->begin_capture(other == nullptr ? nullptr : other->graph_);
   try {
     work();
   } catch (...) {
-    quietly([this] { functions_->end(graph_.get()); });
+    quietly([this] { functions_->end_capture(graph_.get()); });
     throw;
   }
-  functions_->end(graph_.get());
+  functions_->end_capture(graph_.get());
 }
 
 void DeviceGraph::launch() const {
   functions_->launch(graph_.get());
 }
 
+void Unmap::operator()(void* data) const {
+  ::munmap(data, static_cast<std::size_t>(bytes));
+}
+
 // A large mapping is aligned by mapping a little more.
-void* map_memory(std::int64_t bytes, int protection, int flags) {
+Mapping map_memory(std::int64_t bytes, int protection, int flags) {
   constexpr std::size_t kPageBytes = 4096;
   constexpr auto kHuge = static_cast<std::size_t>(kHugePage);
   const std::size_t more = bytes >= kHugePage ? kHuge : 0;
   const std::size_t size = static_cast<std::size_t>(bytes) + more;
   void* const base = ::mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (base == MAP_FAILED || more == 0) {
-    return base == MAP_FAILED ? nullptr : base;
+    return {base == MAP_FAILED ? nullptr : base, Unmap{bytes}};
   }
   auto* const start = static_cast<char*>(base);
   const std::size_t before = (kHuge - reinterpret_cast<std::uintptr_t>(base) % kHuge) % kHuge;
@@ -120,11 +142,7 @@ void* map_memory(std::int64_t bytes, int protection, int flags) {
   if (end < size) {
     ::munmap(start + end, size - end);
   }
-  return start + before;
-}
-
-void set_host_pinning(c10::DeviceType type, const HostPinning* pinning) {
-  registered<HostPinning>(type) = pinning;
+  return {start + before, Unmap{bytes}};
 }
 
 PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
@@ -135,19 +153,19 @@ PinnedBuffer::PinnedBuffer(std::int64_t bytes, MemoryKind kind,
       // In a ledger of its own: the model's counts what lies on the device.
       memory_(device.is_meta() ? 0 : bytes, kind, std::make_shared<MemoryLedger>(), device_),
       data_(device.is_meta() ? this : memory_.data()) {
-  const HostPinning* const pinning = registered<HostPinning>(device.type()).load();
-  if (pinning != nullptr && bytes > 0) {
+  const DeviceFunctions* const functions = device_functions(device.type());
+  if (functions != nullptr && bytes > 0) {
     const c10::DeviceGuard guard(device);
-    if (!pinning->pin(data_, bytes)) {
+    if (!functions->pin(data_, bytes)) {
       throw Error(ExitCode::OutOfMemory,
                   "out of memory: " + std::to_string(bytes) +
                       " bytes of the host could not be pinned for " + device.str() +
                       ". `free -m` says what the host has; offload less (ShardOptions::offload), "
                       "or use more hosts.");
     }
-    pinned_ = {data_, [pinning, device](void* pinned) {
+    pinned_ = {data_, [functions, device](void* pinned) {
                  const c10::DeviceGuard on(device);  // else a context is made on another
-                 pinning->unpin(pinned);
+                 functions->unpin(pinned);
                }};
   }
   ledger_->add_on_host(bytes);

@@ -24,7 +24,7 @@ enum class StreamPriority : bool { Normal, High };
       .getStreamFromGlobalPool(device, priority == StreamPriority::High);
 }
 
-/// Returns the thread's current stream of a device that has streams.
+/// Returns the thread's current stream of a device.
 [[nodiscard]] inline c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
@@ -32,7 +32,8 @@ enum class StreamPriority : bool { Normal, High };
 /// Returns an event after all work queued on the current stream; none on CPUs and meta.
 [[nodiscard]] std::optional<c10::Event> reached_by_current_stream(c10::Device device);
 
-/// A stream per direction, since links carry both at once.
+/// A stream per direction, since links carry both at once. On the meta device they copy nothing,
+/// have no events, and nothing waits for them.
 class CopyStreams {
  public:
   explicit CopyStreams(c10::Device device);
@@ -45,12 +46,18 @@ class CopyStreams {
   [[nodiscard]] const c10::Stream& to_host() const { return to_host_; }
   [[nodiscard]] c10::Stream current() const { return current_stream(to_device_.device()); }
   /// Orders what `later` is given from now on behind what `earlier` has been given.
-  static void order(const c10::Stream& earlier, const c10::Stream& later);
+  static void order(const c10::Stream& earlier, const c10::Stream& later) {
+    order(reached(earlier), later);
+  }
+  /// The same behind an event, if there is one.
+  static void order(const std::optional<c10::Event>& earlier, const c10::Stream& later);
   /// Returns an event after what the stream has been given.
-  [[nodiscard]] static c10::Event reached(const c10::Stream& stream);
+  [[nodiscard]] static std::optional<c10::Event> reached(const c10::Stream& stream);
   /// Copies on a stream; both tensors must stay until then.
   static void copy(const c10::Stream& stream, const at::Tensor& from, const at::Tensor& to);
-  /// Blocks until all copies have ended.
+  /// Blocks until what the stream has been given has ended.
+  static void synchronize(const c10::Stream& stream);
+  /// The same for all copies.
   void synchronize() const;
 
  private:
@@ -58,63 +65,65 @@ class CopyStreams {
   c10::Stream to_host_;
 };
 
-/// How a kind of devices captures graphs. During a capture, what its stream is given, and the
-/// streams that follow it by events, is recorded and not run; waits for the device fail. The thread
-/// that began makes all calls.
-struct GraphFunctions {
+/// What a kind of devices can do beyond what c10 asks of all. During the capture of a graph, what
+/// its stream is given, and the streams that follow it by events, is recorded and not run; waits
+/// for the device fail. The thread that began makes all calls.
+struct DeviceFunctions {
   /// Begins to capture the thread's current stream, which is not the default one. Tensors made
-  /// meanwhile lie in a pool that graphs share: that of `beside`, if given.
-  std::shared_ptr<void> (*begin)(const std::shared_ptr<void>& beside) = nullptr;
+  /// until the end are in a pool that graphs share: that of `other`, if given.
+  std::shared_ptr<void> (*begin_capture)(const std::shared_ptr<void>& other) = nullptr;
   /// Ends it. Throws c10::Error for what cannot be a graph.
-  void (*end)(void* graph) = nullptr;
+  void (*end_capture)(void* graph) = nullptr;
   /// Runs the graph on the thread's current stream.
   void (*launch)(void* graph) = nullptr;
   /// Returns the number of the capture that the stream is in; 0 for none.
   std::uint64_t (*capture_of)(const c10::Stream& stream) = nullptr;
+  /// Pins host memory, so that it is copied without the host's help. Returns false if it cannot be.
+  /// The thread's current device is the one that copies.
+  bool (*pin)(void* data, std::int64_t bytes) = nullptr;
+  void (*unpin)(void* data) = nullptr;
 };
 
-/// Registers them for devices of this kind; null: no graphs. The caller is whoever loads the
-/// devices' library. Throws nothing.
-void set_graph_functions(c10::DeviceType type, const GraphFunctions* functions);
-[[nodiscard]] const GraphFunctions* graph_functions(c10::DeviceType type);
+/// Registers them for devices of this kind. Without them there are no graphs, nothing is pinned and
+/// copies wait, with the same results. The caller is whoever loads the devices' library. Throws
+/// nothing.
+void set_device_functions(c10::DeviceType type, const DeviceFunctions* functions);
+/// Null if there are none.
+[[nodiscard]] const DeviceFunctions* device_functions(c10::DeviceType type);
 
 /// Returns the number of the capture that a stream, or the thread's current one of a device, is in;
 /// 0 for none. An event can be waited for only in the capture that it was recorded in.
 [[nodiscard]] std::uint64_t capture_of(const c10::Stream& stream);
 [[nodiscard]] std::uint64_t capture_of(c10::Device device);
 
-/// A captured CUDA graph, of a device that has graph_functions().
+/// A captured CUDA graph, of a device that has device_functions().
 class DeviceGraph {
  public:
-  /// Captures what `work` queues on the current stream, which is `stream` meanwhile and must have
-  /// nothing else to do. `beside`: a graph that never runs at the same time. Exceptions of `work`
-  /// pass, and c10::Error for what cannot be a graph; the capture has ended then.
-  DeviceGraph(const c10::Stream& stream, const DeviceGraph* beside,
+  /// Captures what `work` queues on the current stream, which is `stream` during the call and must
+  /// have nothing else to do. `other`: a graph that never runs at the same time; null: none.
+  /// Exceptions of `work` pass, and c10::Error for what cannot be a graph; the capture has ended
+  /// then.
+  DeviceGraph(const c10::Stream& stream, const DeviceGraph* other,
               const std::function<void()>& work);
   /// Runs it on the current stream, with the addresses of the capture.
   void launch() const;
 
  private:
-  const GraphFunctions* functions_;
+  const DeviceFunctions* functions_;
   std::shared_ptr<void> graph_;
 };
 
 /// Bytes of a huge page.
 inline constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
 
+struct Unmap {
+  std::int64_t bytes = 0;
+  void operator()(void* data) const;
+};
+using Mapping = std::unique_ptr<void, Unmap>;
 /// Returns a new private mapping of zeros, aligned to huge pages if it is large; null, with errno
 /// set, if it fails.
-[[nodiscard]] void* map_memory(std::int64_t bytes, int protection, int flags = 0);
-
-/// How host memory is pinned for a device, so that it copies without the host's help.
-struct HostPinning {
-  /// Returns false if it cannot be. The thread's current device is the one that copies.
-  bool (*pin)(void* data, std::int64_t bytes) = nullptr;
-  void (*unpin)(void* data) = nullptr;
-};
-
-/// As set_graph_functions(). Null: nothing is pinned and copies wait, with the same results.
-void set_host_pinning(c10::DeviceType type, const HostPinning* pinning);
+[[nodiscard]] Mapping map_memory(std::int64_t bytes, int protection, int flags = 0);
 
 /// Zeroed host memory, pinned for a device and counted in the ledger as the host's. For the meta
 /// device it is only counted.

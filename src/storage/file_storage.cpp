@@ -82,8 +82,8 @@ void FileStore::release(std::int64_t begin, std::int64_t bytes) {
 // is returned still in memory.
 FileChunk* FileStore::make_room(std::int64_t bytes) {
   while (held_bytes_ + bytes > limit_bytes_) {
-    const auto found = std::find_if(in_memory_.begin(), in_memory_.end(),
-                                    [](const FileChunk* chunk) { return chunk->uses == 0; });
+    const auto found =
+        std::ranges::find_if(in_memory_, [](const FileChunk* chunk) { return chunk->uses == 0; });
     if (found == in_memory_.end()) {
       return nullptr;
     }
@@ -99,7 +99,7 @@ FileChunk* FileStore::make_room(std::int64_t bytes) {
 }
 
 void FileStore::free_memory() {
-  const std::vector<FileChunk*> held(in_memory_.begin(), in_memory_.end());
+  const std::vector held(in_memory_.begin(), in_memory_.end());
   for (FileChunk* chunk : held) {
     write_back(*chunk);  // all of them, before the first is waited for
   }
@@ -112,14 +112,17 @@ void FileStore::free_memory() {
 }
 
 void FileStore::forget_failure() {
-  for (FileChunk* chunk : std::vector<FileChunk*>(in_memory_.begin(), in_memory_.end())) {
+  for (FileChunk* chunk : std::vector(in_memory_.begin(), in_memory_.end())) {
     quietly([&] { await_transfer(*chunk); });
   }
   has_failed_ = false;
 }
 
-// For a chunk that is in the file alone.
-void FileStore::give_memory(FileChunk& chunk) {
+// Gives memory, with any contents, to a chunk that is in the file alone. Returns whether it was.
+bool FileStore::give_memory(FileChunk& chunk) {
+  if (chunk.place != FileChunk::Place::File) {
+    return false;
+  }
   FileChunk* const leaving = make_room(chunk.bytes);
   const bool has_pages = file_ && leaving != nullptr && move_pages(*leaving, chunk);
   if (leaving != nullptr) {
@@ -137,14 +140,11 @@ void FileStore::give_memory(FileChunk& chunk) {
   held_bytes_ += chunk.bytes;
   chunk.place = FileChunk::Place::Memory;
   in_memory_.push_back(&chunk);
+  return true;
 }
 
 void FileStore::fetch(FileChunk& chunk) {
-  if (chunk.place != FileChunk::Place::File) {
-    return;
-  }
-  give_memory(chunk);
-  if (!file_) {
+  if (!give_memory(chunk) || !file_) {
     return;
   }
   try {
@@ -177,13 +177,6 @@ void FileStore::await_transfer(FileChunk& chunk) {
   }
 }
 
-void FileStore::bring(FileChunk& chunk) {
-  fetch(chunk);
-  await_transfer(chunk);
-  in_memory_.splice(in_memory_.end(), in_memory_,
-                    std::find(in_memory_.begin(), in_memory_.end(), &chunk));
-}
-
 void FileStore::write_back(FileChunk& chunk) {
   if (!chunk.differs || chunk.uses > 0 || chunk.place != FileChunk::Place::Memory || !file_) {
     return;
@@ -213,21 +206,19 @@ void FileStore::forget(FileChunk& chunk) {
 FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
                          c10::ScalarType dtype)
     : store_(std::move(store)),
-      bytes_(rounded(numel * static_cast<std::int64_t>(c10::elementSize(dtype)))),
-      offset_(store_->allocate(bytes_)) {
+      bytes_(rounded(numel * static_cast<std::int64_t>(c10::elementSize(dtype)))) {
   const bool has_memory = !store_->device_.is_meta() && bytes_ > 0;
-  storage_ = movable_storage(bytes_, store_->device_);
-  addresses_ = has_memory ? map_memory(bytes_, PROT_NONE, MAP_NORESERVE) : nullptr;
-  if (has_memory && addresses_ == nullptr) {
-    const int error = errno;
-    store_->release(offset_, bytes_);
-    refused(bytes_, error);
+  if (has_memory) {
+    addresses_ = map_memory(bytes_, PROT_NONE, MAP_NORESERVE);
+    if (addresses_ == nullptr) {
+      refused(bytes_, errno);
+    }
   }
-  point_at(*storage_, has_memory ? addresses_ : this);
-  tensor_ = view_of(storage_, 0, {numel}, dtype);
+  offset_ = store_->allocate(bytes_);
+  tensor_ = flat_tensor(has_memory ? addresses_.get() : this, numel, dtype, store_->device_);
   for (std::int64_t begin = 0; begin < bytes_; begin += FileChunk::kBytes) {
     FileChunk& chunk = chunks_.emplace_back();
-    chunk.data = has_memory ? static_cast<char*>(addresses_) + begin : nullptr;
+    chunk.data = has_memory ? static_cast<char*>(addresses_.get()) + begin : nullptr;
     chunk.bytes = std::min(FileChunk::kBytes, bytes_ - begin);
     chunk.offset = offset_ + begin;
   }
@@ -242,10 +233,6 @@ FileStorage::~FileStorage() {
     }
   }
   store_->release(offset_, bytes_);
-  point_at(*storage_, nullptr);
-  if (addresses_ != nullptr) {
-    ::munmap(addresses_, static_cast<std::size_t>(bytes_));
-  }
 }
 
 std::span<FileChunk> FileStorage::chunks_of(const at::Tensor& view) {
@@ -276,39 +263,45 @@ void FileStorage::read_ahead(const at::Tensor& view) {
   }
 }
 
-std::shared_ptr<void> FileStorage::use(const at::Tensor& view, bool writes) {
-  auto in_use = used(chunks_of(view));
-  for (FileChunk& chunk : chunks_of(view)) {
-    store_->fetch(chunk);
-  }
-  for (FileChunk& chunk : chunks_of(view)) {
-    store_->bring(chunk);
-    chunk.differs = chunk.differs || writes;
-  }
-  return in_use;
-}
-
-std::shared_ptr<void> FileStorage::overwrite() {
-  auto in_use = used(chunks_);
-  for (FileChunk& chunk : chunks_) {
-    store_->await_transfer(chunk);
-    if (chunk.place == FileChunk::Place::File) {
+// Overwrite: of all of it.
+std::shared_ptr<void> FileStorage::bring(const at::Tensor& view, Access access) {
+  const std::span<FileChunk> chunks = chunks_of(view);
+  auto in_use = used(chunks);
+  for (FileChunk& chunk : chunks) {
+    if (access == Access::Overwrite) {
       store_->give_memory(chunk);
+    } else {
+      store_->fetch(chunk);
     }
-    store_->bring(chunk);
-    chunk.differs = true;
+  }
+  for (FileChunk& chunk : chunks) {
+    store_->await_transfer(chunk);
+    std::list<FileChunk*>& recent = store_->in_memory_;
+    recent.splice(recent.end(), recent, std::ranges::find(recent, &chunk));
+    chunk.differs = chunk.differs || access != Access::Read;
   }
   return in_use;
 }
 
-const c10::Event* FileStorage::fetched() {
-  hold(Access::Read);
-  return nullptr;
+std::shared_ptr<void> FileStorage::copy_to_device(const c10::Stream& stream, const at::Tensor& view,
+                                                  const at::Tensor& to) {
+  auto in_use = bring(view, Access::Read);
+  CopyStreams::copy(stream, view, to);
+  CopyStreams::synchronize(stream);
+  return in_use;
+}
+
+void FileStorage::copy_to_host(const c10::Stream& stream, const at::Tensor& from,
+                               const at::Tensor& view) {
+  const bool is_whole = view.numel() == tensor_.numel();
+  const auto in_use = bring(view, is_whole ? Access::Overwrite : Access::Write);
+  CopyStreams::copy(stream, from, view);
+  CopyStreams::synchronize(stream);
 }
 
 void FileStorage::hold(Access access) {
   if (held_ == nullptr) {
-    held_ = access == Access::Overwrite ? overwrite() : use(tensor_, access == Access::Write);
+    held_ = bring(tensor_, access);
   } else if (access != Access::Read) {
     for (FileChunk& chunk : chunks_) {
       chunk.differs = true;

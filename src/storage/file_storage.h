@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
 
 #include "files/unnamed_file.h"
+#include "storage/device.h"
 #include "storage/storage.h"
 
 namespace sherd::detail {
@@ -61,9 +61,8 @@ class FileStore {
   [[nodiscard]] std::int64_t allocate(std::int64_t bytes);
   void release(std::int64_t begin, std::int64_t bytes);
   void count(std::int64_t bytes);
-  void give_memory(FileChunk& chunk);
+  bool give_memory(FileChunk& chunk);
   void fetch(FileChunk& chunk);
-  void bring(FileChunk& chunk);
   void write_back(FileChunk& chunk);
   void await_transfer(FileChunk& chunk);
   [[nodiscard]] FileChunk* make_room(std::int64_t bytes);
@@ -90,14 +89,18 @@ class FileStorage final : public Storage {
   [[nodiscard]] bool is_held() const override { return held_ != nullptr; }
   [[nodiscard]] FileStore* file() const override { return store_.get(); }
   /// On the meta device an address of nothing.
-  [[nodiscard]] void* address() const override { return storage_->mutable_data(); }
-  [[nodiscard]] std::shared_ptr<void> use(const at::Tensor& view, bool writes) override;
-  /// use() of all of it, to be written anew: nothing is read.
-  [[nodiscard]] std::shared_ptr<void> overwrite();
+  [[nodiscard]] void* address() const override { return tensor_.mutable_data_ptr(); }
+  [[nodiscard]] std::shared_ptr<void> use(const at::Tensor& view, bool writes) override {
+    return bring(view, writes ? Access::Write : Access::Read);
+  }
   void read_ahead(const at::Tensor& view) override;
   void write_back(const at::Tensor& view) override;
+  [[nodiscard]] std::shared_ptr<void> copy_to_device(const c10::Stream& stream,
+                                                     const at::Tensor& view,
+                                                     const at::Tensor& to) override;
+  void copy_to_host(const c10::Stream& stream, const at::Tensor& from,
+                    const at::Tensor& view) override;
   void prefetch(void* /*place*/, const c10::Event* /*free*/) override { read_ahead(tensor_); }
-  [[nodiscard]] const c10::Event* fetched() override;
   void hold(Access access) override;
   void write_back() override;
   void drop() override { held_.reset(); }
@@ -106,12 +109,12 @@ class FileStorage final : public Storage {
  private:
   [[nodiscard]] std::span<FileChunk> chunks_of(const at::Tensor& view);
   [[nodiscard]] std::shared_ptr<void> used(std::span<FileChunk> chunks);
+  [[nodiscard]] std::shared_ptr<void> bring(const at::Tensor& view, Access access);
 
   std::shared_ptr<FileStore> store_;
   std::int64_t bytes_;       ///< rounded up to chunks
+  Mapping addresses_;        ///< null on the meta device
   std::int64_t offset_ = 0;  ///< in the file
-  void* addresses_ = nullptr;
-  c10::intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<FileChunk> chunks_;
   std::shared_ptr<void> held_;
 };

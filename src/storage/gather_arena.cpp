@@ -41,9 +41,10 @@ void* GatherArena::acquire(int64_t bytes) {
       slots_, [&](const Slot& one) { return !one.used && one.buffer.bytes() == bytes; });
   if (slot == slots_.end()) {
     make_room(bytes);
-    slot = slots_.emplace(slots_.end());
-    slot->buffer = Buffer(bytes, kind_, ledger_, device_);
-    slot->free_from = reached_by_current_stream(device_);
+    Slot made;
+    made.buffer = Buffer(bytes, kind_, ledger_, device_);
+    made.free_from = reached_by_current_stream(device_);
+    slot = slots_.insert(slots_.end(), std::move(made));
     held_bytes_ += bytes;
   }
   slot->used = true;
@@ -70,12 +71,6 @@ void GatherArena::free_from_now() {
 const c10::Event* GatherArena::free_from(void* slot) const {
   const auto held = std::ranges::find_if(slots_, holds(slot));
   return held == slots_.end() || !held->free_from ? nullptr : &*held->free_from;
-}
-
-void GatherArena::await_free(void* slot) const {
-  if (const c10::Event* const free = free_from(slot)) {
-    free->block(current_stream(device_));
-  }
 }
 
 }  // namespace sherd::detail

@@ -33,8 +33,6 @@ class GatherArena {
   /// Makes all slots free from where the current stream is now. It must be ordered behind their
   /// users.
   void free_from_now();
-  /// Makes the current stream wait for free_from().
-  void await_free(void* slot) const;
   /// Frees slots that are not used, down to the limit.
   void trim() { make_room(0); }
 

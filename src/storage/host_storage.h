@@ -2,8 +2,8 @@
 // State of a device's model that is kept on the host, or in a file behind it, and the copies to and
 // from the device.
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +18,8 @@ struct StoredView {
   Storage* storage = nullptr;
   at::Tensor view;
 };
+
+class HostStorage;
 
 /// [Note: Slots of a device]
 /// An update works on the device with a few views at a time: fetch() starts to copy them into a
@@ -35,11 +37,10 @@ class CopyEngine {
   CopyEngine& operator=(const CopyEngine&) = delete;
 
   [[nodiscard]] c10::Device device() const { return device_; }
-  [[nodiscard]] const std::shared_ptr<MemoryLedger>& ledger() const { return ledger_; }
   /// Grows each slot to at least `slot_bytes`.
   void reserve(std::int64_t slot_bytes);
   /// Returns the bytes of all slots.
-  [[nodiscard]] std::int64_t slot_bytes() const { return kSlots * slot_bytes_; }
+  [[nodiscard]] std::int64_t slot_bytes() const { return std::int64_t{kSlots} * slot_bytes_; }
   /// Returns the bytes that views take in a slot.
   [[nodiscard]] static std::int64_t bytes_in_slot(const std::vector<StoredView>& views);
 
@@ -58,56 +59,41 @@ class CopyEngine {
   void write_back();
   /// Gives up what was fetched and not written back: its files need not keep the pages.
   void abandon();
-  /// Returns the event of the last copy of a view to the host; none on meta.
-  [[nodiscard]] std::optional<c10::Event> written_back() const;
-  /// Returns the same of whole storages.
-  [[nodiscard]] std::optional<c10::Event> whole_written_back() const;
-  /// Returns the streams for copies of whole storages; null on meta.
-  [[nodiscard]] const CopyStreams* whole_streams();
   /// Blocks until the host may read and write what it keeps.
   void synchronize();
 
+  /// Returns the slots that whole storages are held in.
+  [[nodiscard]] GatherArena& whole_slots() { return whole_slots_; }
+
  private:
+  friend class HostStorage;
+  [[nodiscard]] const CopyStreams& whole_streams();
+
   // For the views in use, those being fetched and those being written back.
-  static constexpr std::int64_t kSlots = 3;
+  static constexpr std::size_t kSlots = 3;
   struct Slot {
-    explicit Slot(c10::DeviceType type) : fetched(type), written(type) {}
     Buffer memory;
     std::vector<StoredView> views;  ///< those that are copied back
     std::vector<at::Tensor> on_device;
     std::vector<std::shared_ptr<void>> in_use;  ///< of files
-    c10::Event fetched;
-    c10::Event written;
+    std::optional<c10::Event> fetched;
+    std::optional<c10::Event> written;
   };
 
   c10::Device device_;
   std::shared_ptr<MemoryLedger> ledger_;
   std::int64_t slot_bytes_ = 0;
-  std::deque<Slot> slots_;
-  std::deque<Slot*> fetched_;                   ///< and not written back, oldest first
-  std::size_t next_ = 0;                        ///< of the slots
-  std::unique_ptr<CopyStreams> streams_;        ///< null on the meta device
-  bool is_copying_ = false;                     ///< perhaps
-  std::optional<c10::Stream> side_stream_;      ///< of side_stream()
-  std::unique_ptr<CopyStreams> whole_streams_;  ///< null until they are used
-};
-
-class HostStorage;
-
-/// The device slots that storages are held in. A storage that is written back keeps its slot until
-/// the next one is, so that work in between does not wait for the copy.
-class HostSlots : public GatherArena {
- public:
-  HostSlots(c10::Device device, std::shared_ptr<MemoryLedger> ledger)
-      : GatherArena(0, std::move(ledger), device, MemoryKind::OffloadSlot) {}
-  /// Orders the current stream behind all copies.
-  ~HostSlots();
-  HostSlots(const HostSlots&) = delete;
-  HostSlots& operator=(const HostSlots&) = delete;
-
- private:
-  friend class HostStorage;
-  HostStorage* leaving_ = nullptr;
+  std::array<Slot, kSlots> slots_;
+  GatherArena whole_slots_;
+  HostStorage* leaving_ = nullptr;  ///< keeps its slot until the next one is written
+  // Slots are used in turn.
+  std::size_t fetched_ = 0;       ///< number of fetch() so far
+  std::size_t written_back_ = 0;  ///< number of those that have been written back or given up
+  bool is_copying_ = false;       ///< perhaps
+  // Destroyed before the slots.
+  CopyStreams streams_;
+  std::optional<c10::Stream> side_stream_;    ///< of side_stream()
+  std::optional<CopyStreams> whole_streams_;  ///< of whole storages; unset until they are used
 };
 
 /// [Note: Storage of a device]
@@ -116,29 +102,30 @@ class HostSlots : public GatherArena {
 /// the host blocks for each copy; the file reads ahead and writes behind.
 /// CopyEngine copies views for updates. prefetch() copies all of it, to the caller's place or to a
 /// slot. Each copy waits for the event of the last write; hold() makes the current stream wait for
-/// the copy, and other streams wait for fetched(). On the meta device nothing is copied.
+/// the copy, and other streams wait for fetched(). A storage that is written back keeps its slot
+/// until the next one is, so that work in between does not wait for the copy. On the meta device
+/// nothing is copied.
 class HostStorage final : public Storage {
  public:
-  /// `file`: null for pinned memory. `slots`: null if each prefetch() is given a place, where it is
-  /// held to be read; tensor() stays the host's.
-  HostStorage(std::shared_ptr<CopyEngine> copies, std::shared_ptr<FileStore> file,
-              std::shared_ptr<HostSlots> slots, std::int64_t numel, c10::ScalarType dtype,
-              MemoryKind kind);
+  /// `host`: where it is kept, see pinned_storage() and FileStorage. `has_slot`: it is held in a
+  /// slot of `copies`. Else each prefetch() is given a place, where it is held to be read; tensor()
+  /// stays the host's.
+  HostStorage(std::shared_ptr<CopyEngine> copies, std::unique_ptr<Storage> host, bool has_slot);
   ~HostStorage() override;
 
   [[nodiscard]] const at::Tensor& tensor() override { return is_held() ? on_device_ : tensor_; }
   [[nodiscard]] bool is_held() const override { return place_ == Place::Held; }
-  [[nodiscard]] FileStore* file() const override {
-    return file_ == nullptr ? nullptr : file_->file();
-  }
-  [[nodiscard]] bool needs_place() const override { return slots_ == nullptr; }
+  [[nodiscard]] FileStore* file() const override { return host_->file(); }
+  [[nodiscard]] bool needs_place() const override { return !has_slot_; }
 
   [[nodiscard]] std::shared_ptr<void> use(const at::Tensor& view, bool writes) override;
-  void read_ahead(const at::Tensor& view) override;
-  void write_back(const at::Tensor& view) override;
+  void read_ahead(const at::Tensor& view) override { host_->read_ahead(view); }
+  void write_back(const at::Tensor& view) override { host_->write_back(view); }
   [[nodiscard]] std::shared_ptr<void> copy_to_device(const c10::Stream& stream,
                                                      const at::Tensor& view,
-                                                     const at::Tensor& to) override;
+                                                     const at::Tensor& to) override {
+    return host_->copy_to_device(stream, view, to);
+  }
   void copy_to_host(const c10::Stream& stream, const at::Tensor& from,
                     const at::Tensor& view) override;
 
@@ -148,24 +135,30 @@ class HostStorage final : public Storage {
   void write_back() override;
   void drop() override;
   void discard() override { drop(); }
-  void views_written_back() override { written_ = copies_->written_back(); }
 
  private:
   enum class Place : std::uint8_t { Host, Arriving, Held, Leaving };
+  [[nodiscard]] at::Tensor all_at(void* place) const;
   [[nodiscard]] bool take_slot();
+  void give_slot_back(std::optional<c10::Event> free_from);
   void let_go();
   void copy_all_to(void* place, const c10::Event* free);
   void await(const std::optional<c10::Event>& event) const;
 
   std::shared_ptr<CopyEngine> copies_;
-  std::shared_ptr<HostSlots> slots_;
-  std::optional<PinnedBuffer> pinned_;
-  std::unique_ptr<FileStorage> file_;
+  std::unique_ptr<Storage> host_;
+  bool has_slot_;
   Place place_ = Place::Host;
   void* slot_ = nullptr;
   at::Tensor on_device_;
   std::optional<c10::Event> written_;
   std::optional<c10::Event> fetched_;
 };
+
+/// Returns storage in memory of the host that is pinned for a device.
+[[nodiscard]] std::unique_ptr<Storage> pinned_storage(std::int64_t numel, c10::ScalarType dtype,
+                                                      MemoryKind kind,
+                                                      const std::shared_ptr<MemoryLedger>& ledger,
+                                                      c10::Device device);
 
 }  // namespace sherd::detail

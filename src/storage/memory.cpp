@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -46,21 +45,17 @@ const char* name_of(MemoryKind kind) {
                                          "training needs; use more ranks or smaller units.");
 }
 
-c10::DataPtr owned(void* data, std::function<void(void*)> free, c10::Device device) {
-  return c10::InefficientStdFunctionContext::makeDataPtr(data, std::move(free), device);
-}
-
 c10::DataPtr mapped(std::int64_t bytes, MemoryKind kind) {
-  const auto size = static_cast<std::size_t>(bytes);
-  void* const data = detail::map_memory(bytes, PROT_READ | PROT_WRITE);
-  if (data == nullptr) {
+  detail::Mapping memory = detail::map_memory(bytes, PROT_READ | PROT_WRITE);
+  if (memory == nullptr) {
     refused(bytes, kind, std::strerror(errno));
   }
   if (bytes >= detail::kHugePage) {
-    madvise(data, size, MADV_HUGEPAGE);
+    madvise(memory.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
   }
-  return owned(
-      data, [size](void* start) { munmap(start, size); }, c10::kCPU);
+  auto* const owner = new detail::Mapping(std::move(memory));
+  return {owner->get(), owner, [](void* held) { delete static_cast<detail::Mapping*>(held); },
+          c10::kCPU};
 }
 
 c10::DataPtr zeroed_on(c10::Device device, std::int64_t bytes, MemoryKind kind) {
@@ -79,8 +74,7 @@ c10::DataPtr on_meta(std::int64_t bytes, MemoryKind kind) {
   const auto range = detail::profiler_range(name_of(kind));
   auto* const memory =
       new c10::DataPtr(c10::GetAllocator(c10::kMeta)->allocate(static_cast<std::size_t>(bytes)));
-  return owned(
-      memory, [](void* held) { delete static_cast<c10::DataPtr*>(held); }, c10::kMeta);
+  return {memory, memory, [](void* held) { delete static_cast<c10::DataPtr*>(held); }, c10::kMeta};
 }
 
 }  // namespace
@@ -113,11 +107,9 @@ Buffer::Buffer(std::int64_t bytes, MemoryKind kind, std::shared_ptr<MemoryLedger
   ledger_->add(kind_, bytes_);
 }
 
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::move(other.data_)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      kind_(other.kind_),
-      ledger_(std::move(other.ledger_)) {}
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {

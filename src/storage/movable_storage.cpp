@@ -1,6 +1,5 @@
 #include "storage/movable_storage.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -15,6 +14,7 @@
 
 #include "sherd/error.h"
 #include "sherd/fully_shard.h"
+#include "storage/device.h"
 
 namespace sherd {
 
@@ -22,15 +22,26 @@ namespace detail {
 
 namespace {
 
-// A signal handler can only look in static memory. Regions that the table has no room for are still
-// without access rights, but not explained.
-constexpr size_t kMostRegions = 4096;
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
-std::array<std::atomic<const ForbiddenRegion*>, kMostRegions> regions{};
+// Addresses without access rights, and what a fault there means.
+struct Forbidden {
+  Mapping addresses;
+  std::string message;
+  [[nodiscard]] bool contains(const void* address) const {
+    const auto offset =
+        static_cast<const char*>(address) - static_cast<const char*>(addresses.get());
+    return offset >= 0 && offset < addresses.get_deleter().bytes;
+  }
+};
 
-void replace_in_table(const ForbiddenRegion* old, const ForbiddenRegion* replacement) {
-  for (auto& entry : regions) {
-    const ForbiddenRegion* expected = old;
+// A signal handler can only look in static memory. Addresses that the table has no room for are
+// still without access rights, but not explained.
+constexpr size_t kMostForbidden = 4096;
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::array<std::atomic<const Forbidden*>, kMostForbidden> all_forbidden{};
+
+void replace_in_table(const Forbidden* old, const Forbidden* replacement) {
+  for (auto& entry : all_forbidden) {
+    const Forbidden* expected = old;
     if (entry.compare_exchange_strong(expected, replacement)) {
       return;
     }
@@ -38,11 +49,10 @@ void replace_in_table(const ForbiddenRegion* old, const ForbiddenRegion* replace
 }
 
 void on_fault(int signal_number, siginfo_t* info, void* /*context*/) {
-  for (const auto& entry : regions) {
-    const ForbiddenRegion* region = entry.load();
-    const std::string* message = region == nullptr ? nullptr : region->explain(info->si_addr);
-    if (message != nullptr) {
-      const auto written = write(STDERR_FILENO, message->data(), message->size());
+  for (const auto& entry : all_forbidden) {
+    const Forbidden* const one = entry.load();
+    if (one != nullptr && one->contains(info->si_addr)) {
+      const auto written = write(STDERR_FILENO, one->message.data(), one->message.size());
       static_cast<void>(written);
       _exit(static_cast<int>(ExitCode::Usage));
     }
@@ -121,40 +131,17 @@ std::string explain_use_of_view(const std::string& unit) {
          "clone() of the result.";
 }
 
-ForbiddenRegion::ForbiddenRegion(int64_t bytes)
-    : data_(mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
-      bytes_(bytes) {
-  if (data_ == MAP_FAILED) {
+std::shared_ptr<void> forbidden_addresses(int64_t bytes, const std::string& message) {
+  const auto made = std::make_shared<Forbidden>(
+      Forbidden{map_memory(bytes, PROT_NONE, MAP_NORESERVE), "sherd: " + message + "\n"});
+  if (made->addresses == nullptr) {
     throw Error(ExitCode::OutOfMemory,
                 "out of memory: " + std::to_string(bytes) +
                     " bytes of addresses for resharded parameters could not be reserved (" +
                     std::strerror(errno) + "). Raise the limit on addresses (ulimit -v).");
   }
-  replace_in_table(nullptr, this);
-}
-
-ForbiddenRegion::~ForbiddenRegion() {
-  replace_in_table(this, nullptr);
-  munmap(data_, static_cast<size_t>(bytes_));
-}
-
-void ForbiddenRegion::name_parameter(int64_t end_byte, const std::string& parameter,
-                                     const std::string& unit) {
-  names_.push_back({end_byte, "sherd: " + explain_use(parameter, unit) + "\n"});
-}
-
-const std::string* ForbiddenRegion::explain(const void* address) const {
-  const auto offset = static_cast<const char*>(address) - static_cast<const char*>(data_);
-  if (offset < 0 || offset >= bytes_) {
-    return nullptr;
-  }
-  for (const Name& name : names_) {
-    if (offset < name.end_byte) {
-      return &name.message;
-    }
-  }
-  return names_.empty() ? nullptr : &names_.back().message;
+  replace_in_table(nullptr, made.get());
+  return {made->addresses.get(), [made](void*) { replace_in_table(made.get(), nullptr); }};
 }
 
 }  // namespace detail

@@ -3,8 +3,8 @@
 // rights.
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -37,30 +37,9 @@ void forbid(c10::StorageImpl& storage, const std::string& message);
 /// The same for a view of one of a unit's parameters.
 [[nodiscard]] std::string explain_use_of_view(const std::string& unit);
 
-/// Addresses without access rights, where a resharded unit's parameters point: a use outside the
-/// unit faults at once, and the address says which parameter it was.
-class ForbiddenRegion {
- public:
-  explicit ForbiddenRegion(int64_t bytes);
-  ~ForbiddenRegion();
-  ForbiddenRegion(const ForbiddenRegion&) = delete;
-  ForbiddenRegion& operator=(const ForbiddenRegion&) = delete;
-
-  [[nodiscard]] void* data() const { return data_; }
-
-  /// Names the parameter that ends there, for explain(). Called in order of address.
-  void name_parameter(int64_t end_byte, const std::string& parameter, const std::string& unit);
-  /// Returns what a fault at `address` means; null if it is elsewhere. Async-signal-safe.
-  [[nodiscard]] const std::string* explain(const void* address) const;
-
- private:
-  struct Name {
-    int64_t end_byte;
-    std::string message;
-  };
-  void* data_;
-  int64_t bytes_;
-  std::vector<Name> names_;
-};
+/// Returns addresses without access rights, where the parameters of a resharded segment point: a
+/// use past LibTorch, whose own ways to an address throw, faults at once. `message`: what a fault
+/// there means, see explain_access_to_sharded_parameters().
+[[nodiscard]] std::shared_ptr<void> forbidden_addresses(int64_t bytes, const std::string& message);
 
 }  // namespace sherd::detail

@@ -63,7 +63,8 @@ class Storage {
   virtual void read_ahead(const at::Tensor& /*view*/) {}
   /// Starts to write what differs in `view` to the file.
   virtual void write_back(const at::Tensor& /*view*/) {}
-  /// Copies a view on `stream`. The result keeps a file's pages in memory.
+  /// Copies a view on `stream`. Blocks for a file, whose pages stay in memory while the result
+  /// lives.
   [[nodiscard]] virtual std::shared_ptr<void> copy_to_device(const c10::Stream& stream,
                                                              const at::Tensor& view,
                                                              const at::Tensor& to);
@@ -72,7 +73,7 @@ class Storage {
 
   /// Starts to copy all of it to the device: to `place` after `free` (null: at once), or to a slot.
   virtual void prefetch(void* /*place*/ = nullptr, const c10::Event* /*free*/ = nullptr) {}
-  /// Returns the event of the last prefetch(); null if nothing was copied. Blocks for a file.
+  /// Returns the event of the last prefetch(); null if nothing was copied.
   [[nodiscard]] virtual const c10::Event* fetched() { return nullptr; }
   /// Lets the current stream use tensor().
   virtual void hold(Access /*access*/) {}
@@ -82,8 +83,6 @@ class Storage {
   virtual void drop() {}
   /// Makes the contents undefined until they are written.
   virtual void discard() {}
-  /// Called when CopyEngine has started to copy back all views that were written.
-  virtual void views_written_back() {}
 
   /// Holds it for reading until the result goes, unless it is held anyway.
   [[nodiscard]] std::shared_ptr<void> read();
@@ -95,8 +94,9 @@ class Storage {
 /// In the memory that the model is computed in.
 class ResidentStorage final : public Storage {
  public:
-  /// `buffer`: the tensor's memory; empty if somebody else owns it.
-  explicit ResidentStorage(at::Tensor tensor, Buffer buffer = {}) : buffer_(std::move(buffer)) {
+  /// `owner`: of the tensor's memory; null if somebody else owns it.
+  explicit ResidentStorage(at::Tensor tensor, std::shared_ptr<void> owner = nullptr)
+      : owner_(std::move(owner)) {
     tensor_ = std::move(tensor);
   }
   /// Takes a slot with the first tensor(), and gives it back in discard(). All its users are on one
@@ -110,7 +110,7 @@ class ResidentStorage final : public Storage {
   void discard() override;
 
  private:
-  Buffer buffer_;
+  std::shared_ptr<void> owner_;
   std::int64_t numel_ = 0;
   c10::ScalarType dtype_ = c10::ScalarType::Float;
   c10::Device device_ = c10::kCPU;

@@ -29,9 +29,6 @@ Stores::Stores(const Offload& offload, c10::Device device, std::shared_ptr<Memor
   if (offload_.optimizer_on_host || offload_.gradients_on_host || offload_.parameters_on_host) {
     copies_ = std::make_shared<CopyEngine>(device_, ledger_);
   }
-  if (offload_.gradients_on_host) {
-    gradient_slots_ = std::make_shared<HostSlots>(device_, ledger_);
-  }
   if (offload_.activations_on_host) {
     activations_ = std::make_shared<ActivationStore>(device_, ledger_);
   }
@@ -45,11 +42,17 @@ std::unique_ptr<Storage> Stores::offloaded(Part part, std::int64_t numel, c10::S
     }
   }
   const auto& [file, is_on_host] = places_[static_cast<std::size_t>(part)];
-  if (is_on_host) {
-    const auto slots = part == Part::Gradients ? gradient_slots_ : nullptr;
-    return std::make_unique<HostStorage>(copies_, file, slots, numel, dtype, kind);
+  std::unique_ptr<Storage> storage;
+  if (file != nullptr) {
+    storage = std::make_unique<FileStorage>(file, numel, dtype);
+  } else if (is_on_host) {
+    storage = pinned_storage(numel, dtype, kind, ledger_, device_);
   }
-  return file == nullptr ? nullptr : std::make_unique<FileStorage>(file, numel, dtype);
+  if (is_on_host) {
+    const bool has_slot = part == Part::Gradients;
+    storage = std::make_unique<HostStorage>(copies_, std::move(storage), has_slot);
+  }
+  return storage;
 }
 
 std::unique_ptr<Storage> Stores::make(Part part, std::int64_t numel, c10::ScalarType dtype,
@@ -60,9 +63,10 @@ std::unique_ptr<Storage> Stores::make(Part part, std::int64_t numel, c10::Scalar
   if (part == Part::Gradients) {
     return std::make_unique<ResidentStorage>(numel, dtype, device_, resident_gradients_);
   }
-  Buffer buffer(numel * static_cast<std::int64_t>(c10::elementSize(dtype)), kind, ledger_, device_);
-  const at::Tensor tensor = flat_tensor(buffer.data(), numel, dtype, device_);
-  return std::make_unique<ResidentStorage>(tensor, std::move(buffer));
+  const auto buffer = std::make_shared<Buffer>(
+      numel * static_cast<std::int64_t>(c10::elementSize(dtype)), kind, ledger_, device_);
+  return std::make_unique<ResidentStorage>(flat_tensor(buffer->data(), numel, dtype, device_),
+                                           buffer);
 }
 
 FileStore* Stores::file(Part part) const {

@@ -49,7 +49,9 @@ class Stores {
   /// Null if no state is on a device's host.
   [[nodiscard]] CopyEngine* copies() const { return copies_.get(); }
   /// Null unless gradients are on the host.
-  [[nodiscard]] HostSlots* gradient_slots() const { return gradient_slots_.get(); }
+  [[nodiscard]] GatherArena* gradient_slots() const {
+    return offload_.gradients_on_host ? &copies_->whole_slots() : nullptr;
+  }
   /// Null unless activations are offloaded.
   [[nodiscard]] ActivationStore* activations() const { return activations_.get(); }
   /// True if any part of the state is offloaded.
@@ -82,7 +84,6 @@ class Stores {
   Place places_[3];  ///< by part
   std::shared_ptr<CopyEngine> copies_;
   std::shared_ptr<GatherArena> resident_gradients_;
-  std::shared_ptr<HostSlots> gradient_slots_;
   std::shared_ptr<ActivationStore> activations_;
 };
 

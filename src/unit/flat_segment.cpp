@@ -26,7 +26,6 @@ FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>>
     : layout_(std::move(layout)),
       shapes_(std::move(shapes)),
       master_format_(master),
-      forbidden_(layout_.bytes()),
       storage_(movable_storage(layout_.bytes(), layout_.device)),
       wide_storage_(movable_storage(layout_.numel() * kFloatBytes, layout_.device)) {
   if (layout_.trainable) {
@@ -135,11 +134,10 @@ at::Tensor FlatSegment::parameter_view(size_t place) const {
 
 void FlatSegment::name_parameter(size_t place, const std::string& parameter,
                                  const std::string& unit) {
-  const ParameterPlace& p = layout_.places[place];
-  const auto element = static_cast<int64_t>(c10::elementSize(layout_.dtype));
-  forbidden_.name_parameter((p.offset + p.numel) * element, parameter, unit);
   if (place == 0) {
-    for_each_storage([&](c10::StorageImpl* one) { forbid(*one, explain_use_of_view(unit)); });
+    const std::string message = explain_use_of_view(unit);
+    for_each_storage([&](c10::StorageImpl* one) { forbid(*one, message); });
+    forbidden_ = layout_.device.is_cpu() ? forbidden_addresses(layout_.bytes(), message) : nullptr;
   }
   forbidden_storages_.push_back(
       forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
@@ -157,8 +155,7 @@ void FlatSegment::point_parameters_at(void* gathered, bool is_forbidden) {
   if (in_full_precision_) {
     point_at(*wide_storage_, gathered, is_forbidden);
   } else {
-    void* nowhere = layout_.device.is_cpu() ? forbidden_.data() : nullptr;
-    point_at(*storage_, gathered == nullptr ? nowhere : gathered, is_forbidden);
+    point_at(*storage_, gathered == nullptr ? forbidden_.get() : gathered, is_forbidden);
   }
 }
 
@@ -318,7 +315,6 @@ void FlatSegment::publish() {
   if (written_) {
     written_on_ = stream_of_caller(layout_.device);
   }
-  parameters_->views_written_back();
   communicators_.shards->publish(id_);
   if (has_full_precision()) {
     communicators_.full_precision->publish(id_);

@@ -148,7 +148,7 @@ class FlatSegment {
   Master master_format_;
   SegmentCommunicators communicators_;
   Communicator::Segment id_ = 0;
-  ForbiddenRegion forbidden_;
+  std::shared_ptr<void> forbidden_;  ///< addresses without access rights, on CPUs
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   c10::intrusive_ptr<c10::StorageImpl> wide_storage_;                     ///< for fp32 views of it
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> forbidden_storages_;  ///< by place

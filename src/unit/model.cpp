@@ -65,7 +65,7 @@ void limit_stores(const Model& model) {
   if (FileStore* const file = model.offload->file(Part::Gradients)) {
     file->raise_limit(reduced_at_once_bytes(model));
   }
-  if (HostSlots* const slots = model.offload->gradient_slots()) {
+  if (GatherArena* const slots = model.offload->gradient_slots()) {
     slots->set_limit(gradient_slot_bytes(model));
   }
 }

@@ -139,10 +139,11 @@ std::uint64_t number_of(const c10::Stream& stream) {
 
 }  // namespace
 
-const detail::GraphFunctions* fake_graph_functions() {
-  static const detail::GraphFunctions functions{&capture_begins, &capture_ends, &launch_capture,
-                                                &number_of};
-  return &functions;
+detail::DeviceFunctions capture_functions() {
+  return {.begin_capture = &capture_begins,
+          .end_capture = &capture_ends,
+          .launch = &launch_capture,
+          .capture_of = &number_of};
 }
 
 }  // namespace sherd::fake

@@ -65,7 +65,7 @@ class Capture {
   c10::Stream launched_on_;
 };
 
-/// Of the fake device.
-[[nodiscard]] const detail::GraphFunctions* fake_graph_functions();
+/// Those of the fake device, without its pinning.
+[[nodiscard]] detail::DeviceFunctions capture_functions();
 
 }  // namespace sherd::fake

@@ -103,8 +103,6 @@ void unpin(void* data) {
   forget_pinned(data);
 }
 
-constexpr detail::HostPinning kPinning = {&pin, &unpin};
-
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -221,11 +219,13 @@ void register_device() {
   static const bool once = [] {
     static DeviceAllocator allocator;
     static Hooks hooks;
+    static detail::DeviceFunctions functions = capture_functions();
+    functions.pin = &pin;
+    functions.unpin = &unpin;
     c10::register_privateuse1_backend("fake");
     c10::SetAllocator(kDevice, &allocator);
     at::RegisterPrivateUse1HooksInterface(&hooks);
-    detail::set_host_pinning(kDevice, &kPinning);
-    detail::set_graph_functions(kDevice, fake_graph_functions());
+    detail::set_device_functions(kDevice, &functions);
     return true;
   }();
   static_cast<void>(once);

@@ -409,14 +409,14 @@ TEST(OffloadToTheHost, PinsAtMostTwiceWhatIsThereAtATime) {
   constexpr int64_t kMiB = int64_t{1} << 20;
   run_ranks_on_devices(1, [](const World& world) {
     const auto ledger = std::make_shared<MemoryLedger>();
-    detail::ActivationPool pool(world.device(), ledger);
+    detail::ActivationStore store(world.device(), ledger);
     const auto use = [&](int blocks, int64_t bytes) {
-      std::vector<detail::ActivationPool::Block> lent;
+      std::vector<detail::ActivationStore::Block> lent;
       for (int i = 0; i < blocks; ++i) {
-        lent.push_back(pool.take(bytes));
+        lent.push_back(store.take(bytes));
       }
       for (auto& block : lent) {
-        pool.give(std::move(block), bytes);
+        store.give(std::move(block), bytes);
       }
     };
     use(1, 40 * kMiB);
@@ -485,12 +485,13 @@ bool work_with_storages() {
   const c10::Device device(kDevice, 0);
   const auto ledger = std::make_shared<MemoryLedger>();
   const auto copies = std::make_shared<detail::CopyEngine>(device, ledger);
-  const auto slots = std::make_shared<detail::HostSlots>(device, ledger);
-  slots->set_limit(1 << 20);
-  const auto kind = MemoryKind::GradientShard;
-  detail::HostStorage a(copies, nullptr, slots, 100, at::kFloat, kind);
-  detail::HostStorage b(copies, nullptr, slots, 100, at::kFloat, kind);
-  detail::HostStorage other_size(copies, nullptr, slots, 200, at::kFloat, kind);
+  copies->whole_slots().set_limit(1 << 20);
+  const auto pinned = [&](int64_t numel) {
+    return detail::pinned_storage(numel, at::kFloat, MemoryKind::GradientShard, ledger, device);
+  };
+  detail::HostStorage a(copies, pinned(100), /*has_slot=*/true);
+  detail::HostStorage b(copies, pinned(100), /*has_slot=*/true);
+  detail::HostStorage other_size(copies, pinned(200), /*has_slot=*/true);
   const auto add = [](detail::Storage& storage, double value, bool is_first = false) {
     storage.hold(is_first ? detail::Access::Overwrite : detail::Access::Write);
     at::Tensor tensor = storage.tensor();

@@ -93,7 +93,28 @@ void set_sync_debug_mode(SyncDebugMode mode) {
                                                                                : L_DISABLED);
 }
 
-constexpr HostPinning kPinning = {
+at::cuda::CUDAGraph& graph_of(void* graph) {
+  return *static_cast<at::cuda::CUDAGraph*>(graph);
+}
+
+// Captures are of the capturing thread alone: NCCL's watchdog goes on to ask for events of its own.
+constexpr DeviceFunctions kOnDevice = {
+    .begin_capture = [](const std::shared_ptr<void>& other) -> std::shared_ptr<void> {
+      auto graph = std::make_shared<at::cuda::CUDAGraph>();
+      const auto pool =
+          other == nullptr ? at::cuda::graph_pool_handle() : graph_of(other.get()).pool();
+      graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+      return graph;
+    },
+    .end_capture = [](void* graph) { graph_of(graph).capture_end(); },
+    .launch = [](void* graph) { graph_of(graph).replay(); },
+    .capture_of = [](const c10::Stream& stream) -> std::uint64_t {
+      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+      unsigned long long number = 0;  // NOLINT(google-runtime-int): CUDA's
+      C10_CUDA_CHECK(
+          cudaStreamGetCaptureInfo(c10::cuda::CUDAStream(stream).stream(), &status, &number));
+      return status == cudaStreamCaptureStatusNone ? 0 : number;
+    },
     .pin =
         [](void* data, std::int64_t bytes) {
           const bool pinned = cudaHostRegister(data, static_cast<std::size_t>(bytes),
@@ -106,29 +127,6 @@ constexpr HostPinning kPinning = {
           static_cast<void>(cudaHostUnregister(data));
           static_cast<void>(cudaGetLastError());
         }};
-
-at::cuda::CUDAGraph& graph_of(void* graph) {
-  return *static_cast<at::cuda::CUDAGraph*>(graph);
-}
-
-// Of the capturing thread alone: NCCL's watchdog goes on to ask for events of its own.
-constexpr GraphFunctions kGraphs = {
-    .begin = [](const std::shared_ptr<void>& beside) -> std::shared_ptr<void> {
-      auto graph = std::make_shared<at::cuda::CUDAGraph>();
-      const auto pool =
-          beside == nullptr ? at::cuda::graph_pool_handle() : graph_of(beside.get()).pool();
-      graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-      return graph;
-    },
-    .end = [](void* graph) { graph_of(graph).capture_end(); },
-    .launch = [](void* graph) { graph_of(graph).replay(); },
-    .capture_of = [](const c10::Stream& stream) -> std::uint64_t {
-      cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-      unsigned long long number = 0;  // NOLINT(google-runtime-int): CUDA's
-      C10_CUDA_CHECK(
-          cudaStreamGetCaptureInfo(c10::cuda::CUDAStream(stream).stream(), &status, &number));
-      return status == cudaStreamCaptureStatusNone ? 0 : number;
-    }};
 
 }  // namespace
 }  // namespace sherd::detail
@@ -143,9 +141,8 @@ extern "C" const sherd::detail::CudaFunctions* sherd_cuda_functions() {
         .last_nccl_error =
             [] { return c10d::getNcclErrorDetailStr(ncclRemoteError, std::nullopt); },
         .nccl_version = [] { return c10d::getNcclVersion(); },
-        .pinning = &sherd::detail::kPinning,
         .set_sync_debug_mode = &sherd::detail::set_sync_debug_mode,
-        .graphs = &sherd::detail::kGraphs,
+        .on_device = &sherd::detail::kOnDevice,
         .is_found = [] { return at::hasCUDA(); },
         .initialize = &sherd::detail::initialize,
         .initialize_device = &sherd::detail::initialize_device};

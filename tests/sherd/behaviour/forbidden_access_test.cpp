@@ -1,5 +1,5 @@
-// A view of a parameter that is used while that is sharded ends the program with its name, not with
-// garbage. (The parameter itself: see wrong_use_test.cpp.)
+// A view of a parameter that is used while that is sharded ends the program with its unit's name,
+// not with garbage. (The parameter itself: see wrong_use_test.cpp.)
 
 #include <csignal>
 
@@ -34,10 +34,10 @@ void crash_in_another_way() {
   std::raise(SIGSEGV);
 }
 
-TEST(ForbiddenAccessDeathTest, NamesUnitAndParameter) {
+TEST(ForbiddenAccessDeathTest, NamesTheUnitOfAView) {
   EXPECT_EXIT(read_parameter_of_resharded_unit(),
               testing::ExitedWithCode(static_cast<int>(ExitCode::Usage)),
-              "parameter 'block1.down.bias' of unit 'block1' was used while it was sharded");
+              "a view of a parameter of unit 'block1' was used while it was sharded");
 }
 
 TEST(ForbiddenAccessDeathTest, LeavesOtherFaultsAlone) {
