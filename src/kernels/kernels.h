@@ -94,7 +94,7 @@ struct Float16 {
 /// Output and workspace of sums of squares, on the device.
 struct Squares {
   static constexpr int64_t kParts = 8192;
-  double* sum = nullptr;    ///< one; null: not wanted
+  double* sum = nullptr;    ///< one
   double* parts = nullptr;  ///< [kParts], to work in
 };
 
@@ -103,14 +103,11 @@ struct Squares {
 /// bits are those of the loops, except that sums of squares are added in double, in an order that
 /// the count decides, and that a NaN may be another NaN.
 struct DeviceKernels {
-  /// In fp32, bf16 or fp16.
+  /// In fp32, bf16 or fp16. More than 128 lie at equal distances, as in a receive buffer.
   using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>,
                                std::span<const Float16* const>>;
-  /// Sources per call, at most; any number if they lie at equal distances.
-  int64_t max_sources = 0;
-  /// `squares`: of the result, without another pass over it.
   void (*sum_in_rank_order)(Values out, bool accumulate, float scale, const Sources& sources,
-                            int64_t numel, const Squares& squares, Stream stream) = nullptr;
+                            int64_t numel, Stream stream) = nullptr;
   void (*sum_of_squares)(ConstValues values, int64_t numel, const Squares& squares,
                          Stream stream) = nullptr;
   /// *factor = max_norm ÷ (√squares + 1e-6) if that is below 1, else 1.

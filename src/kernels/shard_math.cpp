@@ -160,26 +160,14 @@ bool sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, floa
             at::TensorList sources) {
   const std::vector<const T*> all = typed<T>(sources, 0);
   device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(all),
-                            out.numel(), {}, device.stream());
-  return true;
-}
-
-// True for the shards of a receive buffer.
-bool lie_evenly(at::TensorList sources) {
-  const auto at = [&](size_t i) { return reinterpret_cast<intptr_t>(sources[i].const_data_ptr()); };
-  for (size_t i = 2; i < sources.size(); ++i) {
-    if (at(i) - at(i - 1) != at(1) - at(0)) {
-      return false;
-    }
-  }
+                            out.numel(), device.stream());
   return true;
 }
 
 // False if the device has no kernel for these.
 bool sum_on_device(const at::Tensor& out, bool accumulate, float scale, at::TensorList sources) {
   const OnDevice device(out);
-  if (!device ||
-      (static_cast<int64_t>(sources.size()) > device->max_sources && !lie_evenly(sources))) {
+  if (!device) {
     return false;
   }
   switch (sources.front().scalar_type()) {

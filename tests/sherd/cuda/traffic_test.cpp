@@ -34,7 +34,7 @@ TEST(TrafficOnGpus, OfSumsAndValuesIsEachArrayOnce) {
     const kernels::SplitMaster split{begin(halves, range), begin(low, range)};
     const float* const sources[] = {begin(floats, range), begin(more, range)};
     const Moved moved = moved_by([&](const kernels::DeviceKernels& kernels) {
-      kernels.sum_in_rank_order(begin(halves, range), true, 1, std::span(sources), n, {}, nullptr);
+      kernels.sum_in_rank_order(begin(halves, range), true, 1, std::span(sources), n, nullptr);
       kernels.sum_of_squares(begin(halves, range), n, squares, nullptr);
       kernels.scale_in_place(begin(halves, range), 2, n, nullptr);
       kernels.to_bfloat16(begin(floats, range), begin(halves, range), n, nullptr);
