@@ -1,6 +1,7 @@
 #include "optim/adamw_state.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace sherd::detail {
@@ -45,38 +46,36 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& mode
   const auto alignment = kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
   std::vector<int64_t> offsets;
   int64_t numel = 0;
-  for (const auto& [place, updated] : state.updated) {
+  for (Updated& updated : state.updated) {
     const HeldPart held = state.of.unit->held_part(*updated.parameter);
     const auto part = [&held](const at::Tensor& shard) {
       return shard.defined() ? held.of(shard) : at::Tensor();
     };
-    Run& run = state.runs.emplace_back();
-    run.begin = held.start;
-    run.numel = held.range.size();
-    run.place = place;
-    run.tensors.master = part(segment.master());
+    updated.begin = held.start;
+    updated.numel = held.range.size();
+    updated.tensors.master = part(segment.master());
     if (!segment.master().is_same(segment.travelling())) {
-      run.tensors.travelling = part(segment.travelling());
+      updated.tensors.travelling = part(segment.travelling());
     }
-    run.tensors.first_element = held.range.begin;
-    run.tensors.low = part(segment.low());
+    updated.tensors.first_element = held.range.begin;
+    updated.tensors.low = part(segment.low());
     offsets.push_back(as_shard ? held.start : numel);
-    numel += (run.numel + alignment - 1) / alignment * alignment;
+    numel += (updated.numel + alignment - 1) / alignment * alignment;
   }
   numel = as_shard ? layout.shard_numel : numel;
   state.moments =
       model.offload->make(Part::Optimizer, 2 * numel, dtype, MemoryKind::OptimizerState);
   const at::Tensor moments = state.moments->tensor();
   for (size_t i = 0; i < offsets.size(); ++i) {
-    Run& run = state.runs[i];
-    run.tensors.exp_avg = moments.narrow(0, offsets[i], run.numel);
-    run.tensors.exp_avg_sq = moments.narrow(0, numel + offsets[i], run.numel);
+    Updated& updated = state.updated[i];
+    updated.tensors.exp_avg = moments.narrow(0, offsets[i], updated.numel);
+    updated.tensors.exp_avg_sq = moments.narrow(0, numel + offsets[i], updated.numel);
   }
   state.stored = stored_of(state);
 }
 
 shard_math::AdamWTensors Chunk::tensors() const {
-  shard_math::AdamWTensors part = run->tensors;
+  shard_math::AdamWTensors part = updated->tensors;
   for (at::Tensor* const tensor :
        {&part.master, &part.exp_avg, &part.exp_avg_sq, &part.travelling, &part.low}) {
     *tensor = of(*tensor);
@@ -92,23 +91,23 @@ std::vector<StoredView> Chunk::stored() const {
     if (!is_there(tensor, *storage)) {
       views.push_back({storage, tensor == &shard_math::AdamWTensors::gradient
                                     ? gradient()
-                                    : of(run->tensors.*tensor)});
+                                    : of(updated->tensors.*tensor)});
     }
   }
   return views;
 }
 
-void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Run& run) {
-  const int64_t most = state.stored.empty() ? run.numel : kChunk;
-  for (int64_t first = 0; first < run.numel; first += most) {
-    chunks.push_back({&state, &run, first, std::min(most, run.numel - first)});
+void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Updated& updated) {
+  const int64_t most = state.stored.empty() ? updated.numel : kChunk;
+  for (int64_t first = 0; first < updated.numel; first += most) {
+    chunks.push_back({&state, &updated, first, std::min(most, updated.numel - first)});
   }
 }
 
 void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) {
   for (const SegmentMoments& state : segments) {
-    for (const Run& run : state.runs) {
-      const Chunk largest{&state, &run, 0, std::min(kChunk, run.numel)};
+    for (const Updated& updated : state.updated) {
+      const Chunk largest{&state, &updated, 0, std::min(kChunk, updated.numel)};
       const std::vector<StoredView> views = largest.stored();
       std::map<FileStore*, int64_t> bytes;
       for (const StoredView& one : views) {
