@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -117,14 +118,26 @@ void check_no_faults(const std::string& what, const std::string& faults) {
   }
 }
 
-std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer* optimizer) {
-  std::map<std::string, OptimizerShard> shards;
-  if (optimizer != nullptr) {
-    for (OptimizerShard& shard : optimizer->state_shards()) {
-      shards.emplace(shard.parameter, std::move(shard));
-    }
+std::vector<HeldTensor> held_tensors(const std::vector<StateEntry>& entries,
+                                     const std::vector<OptimizerShard>& shards) {
+  std::map<std::string, const OptimizerShard*> by_name;
+  for (const OptimizerShard& shard : shards) {
+    by_name[shard.parameter] = &shard;
   }
-  return shards;
+  std::vector<HeldTensor> held;
+  for (const StateEntry& entry : entries) {
+    if (entry.mine.numel() == 0) {
+      continue;
+    }
+    if (const auto shard = by_name.find(entry.name); shard != by_name.end()) {
+      for (const auto& [kind, tensor] : shard->second->tensors) {
+        held.push_back(
+            {kind, entry.name, entry.begin, ShardValues(tensor).resting(shard->second->use)});
+      }
+    }
+    held.push_back({"value", entry.name, entry.begin, entry.mine});
+  }
+  return held;
 }
 
 std::vector<int> senders(ShardedModule& model) {
