@@ -31,21 +31,17 @@ Range range_of(const std::variant<T*...>& first, int64_t numel) {
   return std::visit([&](const auto* typed) { return range_of(typed, numel); }, first);
 }
 
-// Waits in the stream's queue, as an operator that only writes.
+// Unlike an operator, a kernel keeps no tensors: it has run when this returns. The host waits for
+// that, uncounted. In a capture it runs with each launch.
 void launch(const char* name, const TouchedRanges& touched, const std::function<void()>& work) {
   const c10::Stream stream = current_stream({kDevice, current_device()});
   issue(stream, name, touched, work);
   const auto capture = capture_with(stream);
-  if (capture != nullptr && capture->owns(touched)) {
+  if (capture == nullptr) {
+    drain(stream);
+  } else if (capture->owns(touched)) {
     work();  // what is computed from it meanwhile finds values
   }
-}
-
-// The same where tensors that the caller lets go of are read or written. Unlike an operator, a
-// kernel does not keep them, so it has run when this returns: the host waits, uncounted.
-void launch_now(const char* name, const TouchedRanges& touched, const std::function<void()>& work) {
-  launch(name, touched, work);
-  drain(current_stream({kDevice, current_device()}));
 }
 
 void sum_in_rank_order(kernels::Values out, bool accumulate, float scale,
@@ -70,15 +66,15 @@ void sum_in_rank_order(kernels::Values out, bool accumulate, float scale,
 
 void sum_of_squares(kernels::ConstValues values, int64_t numel, const kernels::Squares& squares,
                     kernels::Stream /*stream*/) {
-  launch_now("sum of squares",
-             {{range_of(values, numel)},
-              {range_of(squares.sum, 1), range_of(squares.parts, kernels::Squares::kParts)}},
-             [=] { *squares.sum = kernels::sum_of_squares(values, numel); });
+  launch("sum of squares",
+         {{range_of(values, numel)},
+          {range_of(squares.sum, 1), range_of(squares.parts, kernels::Squares::kParts)}},
+         [=] { *squares.sum = kernels::sum_of_squares(values, numel); });
 }
 
 void clip_factor(const double* squares, double max_norm, float* factor,
                  kernels::Stream /*stream*/) {
-  launch_now("clip factor", {{range_of(squares, 1)}, {range_of(factor, 1)}}, [=] {
+  launch("clip factor", {{range_of(squares, 1)}, {range_of(factor, 1)}}, [=] {
     const double wanted = max_norm / (std::sqrt(*squares) + 1e-6);
     *factor = wanted < 1.0 ? static_cast<float>(wanted) : 1.0F;
   });
@@ -91,20 +87,19 @@ void scale_in_place(kernels::Values values, float factor, int64_t numel,
 }
 
 void to_bfloat16(const float* values, uint16_t* out, int64_t numel, kernels::Stream /*stream*/) {
-  launch_now("to bf16", {{range_of(values, numel)}, {range_of(out, numel)}},
-             [=] { kernels::to_bfloat16(values, out, numel); });
+  launch("to bf16", {{range_of(values, numel)}, {range_of(out, numel)}},
+         [=] { kernels::to_bfloat16(values, out, numel); });
 }
 
 void split(const float* values, kernels::SplitMaster out, int64_t numel,
            kernels::Stream /*stream*/) {
-  launch_now(
-      "split",
-      {{range_of(values, numel)}, {range_of(out.travelling, numel), range_of(out.low, numel)}},
-      [=] { kernels::split(values, out, numel); });
+  launch("split",
+         {{range_of(values, numel)}, {range_of(out.travelling, numel), range_of(out.low, numel)}},
+         [=] { kernels::split(values, out, numel); });
 }
 
 void join(kernels::SplitMaster master, float* out, int64_t numel, kernels::Stream /*stream*/) {
-  launch_now(
+  launch(
       "join",
       {{range_of(master.travelling, numel), range_of(master.low, numel)}, {range_of(out, numel)}},
       [=] { kernels::join(master, out, numel); });
@@ -128,8 +123,8 @@ void adamw(const AdamWShards& shards, int64_t numel, const AdamWStep& step, cons
 void fill_random(float* out, uint64_t first_block, int64_t blocks,
                  const kernels::RandomWords& words, const kernels::Distribution& distribution,
                  kernels::Stream /*stream*/) {
-  launch_now("random elements", {{}, {range_of(out, blocks * kernels::RandomWords::kPerBlock)}},
-             [=] { kernels::fill_random(out, first_block, blocks, words, distribution); });
+  launch("random elements", {{}, {range_of(out, blocks * kernels::RandomWords::kPerBlock)}},
+         [=] { kernels::fill_random(out, first_block, blocks, words, distribution); });
 }
 
 }  // namespace
