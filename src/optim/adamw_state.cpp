@@ -17,23 +17,13 @@ std::vector<StoredTensor> stored_of(const SegmentMoments& state) {
   std::vector<StoredTensor> all = {
       {is_whole ? &Tensors::master : &Tensors::travelling, &segment.parameters()},
       {&Tensors::exp_avg, state.moments.get()},
-      {&Tensors::exp_avg_sq, state.moments.get()},
-      {&Tensors::gradient, &segment.gradients()->storage()}};
+      {&Tensors::exp_avg_sq, state.moments.get()}};
   if (Storage* const master = segment.separate_master()) {
     all.insert(all.begin(),
                {segment.has_split_master() ? &Tensors::low : &Tensors::master, master});
   }
   std::erase_if(all, [](const StoredTensor& one) { return one.storage->is_resident(); });
   return all;
-}
-
-// A gradient that is held may be read where it is.
-bool is_there(at::Tensor shard_math::AdamWTensors::*tensor, const Storage& storage) {
-  return tensor == &shard_math::AdamWTensors::gradient && storage.is_held();
-}
-
-bool is_gradient(const StoredView& one, const Chunk& chunk) {
-  return one.storage == &chunk.state->of.segment->gradients()->storage();
 }
 
 }  // namespace
@@ -88,17 +78,16 @@ shard_math::AdamWTensors Chunk::tensors() const {
 std::vector<StoredView> Chunk::stored() const {
   std::vector<StoredView> views;
   for (const auto& [tensor, storage] : state->stored) {
-    if (!is_there(tensor, *storage)) {
-      views.push_back({storage, tensor == &shard_math::AdamWTensors::gradient
-                                    ? gradient()
-                                    : of(updated->tensors.*tensor)});
-    }
+    views.push_back({storage, of(updated->tensors.*tensor)});
+  }
+  if (!state->gradient().is_resident() && !state->gradient().is_held()) {
+    views.push_back({&state->gradient(), gradient()});
   }
   return views;
 }
 
 void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Updated& updated) {
-  const int64_t most = state.stored.empty() ? updated.numel : kChunk;
+  const int64_t most = state.is_resident() ? updated.numel : kChunk;
   for (int64_t first = 0; first < updated.numel; first += most) {
     chunks.push_back({&state, &updated, first, std::min(most, updated.numel - first)});
   }
@@ -153,16 +142,15 @@ void ChunkQueue::fetch_from_host(size_t chunk) {
     return;
   }
   read_ahead(chunk + 1);
-  const std::vector<StoredView> views = chunks_[chunk].stored();
-  const bool has_gradient = !views.empty() && is_gradient(views.back(), chunks_[chunk]);
-  copies_->fetch(views, views.size() - (has_gradient ? 1 : 0));
+  copies_->fetch(chunks_[chunk].stored(), chunks_[chunk].state->stored.size());
 }
 
 void ChunkQueue::use_files() {
   read_ahead(next_ + 1);
   std::vector<std::shared_ptr<void>> used;
   for (const StoredView& one : front().stored()) {
-    used.push_back(one.storage->use(one.view, !is_gradient(one, front())));
+    const bool writes = used.size() < front().state->stored.size();
+    used.push_back(one.storage->use(one.view, writes));
   }
   in_use_.swap(used);
   used.clear();
@@ -184,11 +172,9 @@ shard_math::AdamWTensors ChunkQueue::bring() {
   }
   fetch_from_host(next_ + 1);
   const std::vector<at::Tensor>& on_device = copies_->wait();
-  size_t place = 0;
-  for (const auto& [tensor, storage] : front().state->stored) {
-    if (!is_there(tensor, *storage)) {
-      tensors.*tensor = on_device[place++];
-    }
+  const std::vector<StoredTensor>& written = front().state->stored;
+  for (size_t i = 0; i < on_device.size(); ++i) {
+    (i < written.size() ? tensors.*written[i].tensor : tensors.gradient) = on_device[i];
   }
   return tensors;
 }

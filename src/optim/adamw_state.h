@@ -23,7 +23,7 @@ struct Updated {
   shard_math::AdamWTensors tensors = {};  ///< the part's, without the gradient
 };
 
-/// A tensor of an update that is not resident.
+/// A tensor that an update writes and that is not resident.
 struct StoredTensor {
   at::Tensor shard_math::AdamWTensors::*tensor;
   Storage* storage;
@@ -33,7 +33,10 @@ struct SegmentMoments {
   SegmentOfUnit of;
   std::unique_ptr<Storage> moments;  ///< exp_avg, then exp_avg_sq
   std::vector<Updated> updated;      ///< in order of places
-  std::vector<StoredTensor> stored;  ///< the gradient, which is not written, comes last
+  std::vector<StoredTensor> stored;
+
+  [[nodiscard]] Storage& gradient() const { return of.segment->gradients()->storage(); }
+  [[nodiscard]] bool is_resident() const { return stored.empty() && gradient().is_resident(); }
 };
 
 /// Allocates the moments of what is `updated`, and notes its parts.
@@ -50,11 +53,11 @@ struct Chunk {
     return all.defined() ? all.narrow(0, first, numel) : all;
   }
   [[nodiscard]] at::Tensor gradient() const {
-    return state->of.segment->gradients()->shard().narrow(0, updated->begin + first, numel);
+    return state->gradient().tensor().narrow(0, updated->begin + first, numel);
   }
   /// Views of where they are kept.
   [[nodiscard]] shard_math::AdamWTensors tensors() const;
-  /// Those of state->stored that must be brought; a gradient that is held is there already.
+  /// What must be brought: state->stored, then the gradient, unless it is held or resident.
   [[nodiscard]] std::vector<StoredView> stored() const;
 };
 
