@@ -107,24 +107,21 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     throw Error(ExitCode::Usage, std::string("[AdamW] moments_dtype is Float or BFloat16, got ") +
                                      c10::toString(mode.moments_dtype) + ".");
   }
-  check_options(options);
-  detail::require_all_sharded(impl_->engine().model);
   for (const ParamGroup& group : groups) {
-    check_options(group.options);
+    impl_->groups.push_back(group.options);
   }
+  impl_->groups.push_back(options);
+  for (const AdamWOptions& group : impl_->groups) {
+    check_options(group);
+    impl_->initial_lrs.push_back(group.lr);
+  }
+  detail::require_all_sharded(impl_->engine().model);
   if (mode.in_backward) {
     impl_->engine().step.reductions().check_gradients_are_kept("[AdamW] a second optimizer");
     impl_->engine().step.reductions().set_when_summed(
         [impl = impl_.get()](detail::SegmentGradients& g) { impl->update_in_backward(g); });
   }
   impl_->mode = mode;
-  for (const ParamGroup& group : groups) {
-    impl_->groups.push_back(group.options);
-  }
-  impl_->groups.push_back(options);
-  for (const AdamWOptions& group : impl_->groups) {
-    impl_->initial_lrs.push_back(group.lr);
-  }
   for (const detail::SegmentOfUnit& of : impl_->engine().model.segments) {
     if (of.segment->layout().trainable) {
       impl_->add_segment(of, groups);

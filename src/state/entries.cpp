@@ -235,30 +235,26 @@ void in_parallel(size_t count, const std::function<void(size_t)>& fn) {
 void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
   constexpr int64_t kCopiedBytes = int64_t{128} << 20;
   std::vector<const HostWork*> in_place;
+  std::vector<const HostWork*> elsewhere;
   for (const HostWork& one : all) {
-    if (lies_on_host(one.values)) {
-      in_place.push_back(&one);
-    }
+    (lies_on_host(one.values) ? in_place : elsewhere).push_back(&one);
   }
   in_parallel(in_place.size(),
               [&](size_t i) { in_place[i]->work(0, in_place[i]->values.in_place()); });
   std::vector<const HostWork*> batch;
   int64_t bytes = 0;
-  for (const HostWork& one : all) {
-    if (lies_on_host(one.values)) {
-      continue;
-    }
-    if (one.values.rests()) {
-      on_offloaded(one, use);
+  for (const HostWork* one : elsewhere) {
+    if (one->values.rests()) {
+      on_offloaded(*one, use);
       continue;
     }
     const int64_t more =
-        one.values.numel() * static_cast<int64_t>(c10::elementSize(one.values.dtype()));
+        one->values.numel() * static_cast<int64_t>(c10::elementSize(one->values.dtype()));
     if (bytes + more > kCopiedBytes) {
       on_copies(std::exchange(batch, {}), use);
       bytes = 0;
     }
-    batch.push_back(&one);
+    batch.push_back(one);
     bytes += more;
   }
   on_copies(batch, use);
