@@ -39,7 +39,7 @@ bool is_streamed(int64_t numel) {
 }
 
 template <class T>
-void sum_block(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+void sum_block(float* out, bool accumulate, float scale, const std::vector<const T*>& sources,
                int64_t begin, int64_t size) {
   for (size_t rank = 0; rank < sources.size(); ++rank) {
     if (rank == 0 && !accumulate) {
@@ -82,7 +82,7 @@ SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) 
 }
 
 template <class T>
-double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+double sum_blocks(float* out, bool accumulate, float scale, const std::vector<const T*>& sources,
                   int64_t numel) {
   const bool streamed = !accumulate && is_streamed<float>(numel);
   std::array<float, kBlock> room;
@@ -101,7 +101,7 @@ double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* c
 }
 
 template <class T>
-double sum_blocks(uint16_t* out, bool accumulate, float scale, std::span<const T* const> sources,
+double sum_blocks(uint16_t* out, bool accumulate, float scale, const std::vector<const T*>& sources,
                   int64_t numel) {
   std::array<float, kBlock> sums;
   double squares = 0;
@@ -262,16 +262,13 @@ void write_block(float* out, const Words& words, const Normal& of) {
 
 }  // namespace
 
-double sum_in_rank_order(Values out, bool accumulate, float scale,
-                         std::span<const float* const> sources, int64_t numel) {
-  return std::visit([&](auto* sums) { return sum_blocks(sums, accumulate, scale, sources, numel); },
-                    out);
-}
-
-double sum_in_rank_order(Values out, bool accumulate, float scale,
-                         std::span<const uint16_t* const> sources, int64_t numel) {
-  return std::visit([&](auto* sums) { return sum_blocks(sums, accumulate, scale, sources, numel); },
-                    out);
+double sum_in_rank_order(Values out, bool accumulate, float scale, const Sources& sources,
+                         int64_t numel) {
+  return std::visit(
+      [&](auto* sums, const auto& typed) {
+        return sum_blocks(sums, accumulate, scale, typed, numel);
+      },
+      out, sources);
 }
 
 double sum_of_squares(ConstValues values, int64_t numel) {

@@ -6,14 +6,12 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -131,48 +129,14 @@ std::vector<const T*> typed(at::TensorList sources, int64_t begin) {
   return all;
 }
 
-template <class T>
-double sum_on_cpu(const at::Tensor& out, bool accumulate, float scale, at::TensorList sources) {
-  return sum_over_parts(out.numel(), [&](int64_t begin, int64_t numel) {
-    return kernels::sum_in_rank_order(values_of(out, begin), accumulate, scale,
-                                      typed<T>(sources, begin), numel);
-  });
-}
-
-template <class T>
-void sum_by(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
-            at::TensorList sources) {
-  const std::vector<const T*> all = typed<T>(sources, 0);
-  device->sum_in_rank_order(values_of(out, 0), accumulate, scale, std::span<const T* const>(all),
-                            out.numel(), device.stream());
-}
-
-void sum_on_device(const OnDevice& device, const at::Tensor& out, bool accumulate, float scale,
-                   at::TensorList sources) {
+kernels::Sources sources_of(at::TensorList sources, int64_t begin) {
   switch (sources.front().scalar_type()) {
     case at::kFloat:
-      return sum_by<float>(device, out, accumulate, scale, sources);
+      return typed<float>(sources, begin);
     case at::kBFloat16:
-      return sum_by<uint16_t>(device, out, accumulate, scale, sources);
-    default:
-      return sum_by<kernels::Float16>(device, out, accumulate, scale, sources);
-  }
-}
-
-// For sources in fp16, of which there are no loops.
-void sum_with_aten(const at::Tensor& out, bool accumulate, float scale, at::TensorList sources) {
-  at::Tensor sum = out.to(at::kFloat);  // `out` itself where it is fp32
-  for (const at::Tensor& source : sources) {
-    if (accumulate) {
-      sum.add_(at::mul(source.to(at::kFloat), scale));
-    } else {
-      sum.copy_(source);
-      sum.mul_(scale);
-    }
-    accumulate = true;
-  }
-  if (out.scalar_type() != at::kFloat) {
-    out.copy_(sum);
+      return typed<uint16_t>(sources, begin);
+    default:  // fp16, the only other dtype of gradients
+      return typed<kernels::Float16>(sources, begin);
   }
 }
 
@@ -180,17 +144,15 @@ void sum_with_aten(const at::Tensor& out, bool accumulate, float scale, at::Tens
 
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          at::TensorList sources) {
-  const c10::ScalarType dtype = sources.front().scalar_type();
-  if (out.is_cpu() && dtype == at::kFloat) {
-    return sum_on_cpu<float>(out, accumulate, scale, sources);
-  }
-  if (out.is_cpu() && dtype == at::kBFloat16) {
-    return sum_on_cpu<uint16_t>(out, accumulate, scale, sources);
-  }
   if (out.is_cpu()) {
-    sum_with_aten(out, accumulate, scale, sources);
-  } else if (const OnDevice device(out); device) {
-    sum_on_device(device, out, accumulate, scale, sources);
+    return sum_over_parts(out.numel(), [&](int64_t begin, int64_t numel) {
+      return kernels::sum_in_rank_order(values_of(out, begin), accumulate, scale,
+                                        sources_of(sources, begin), numel);
+    });
+  }
+  if (const OnDevice device(out); device) {
+    device->sum_in_rank_order(values_of(out, 0), accumulate, scale, sources_of(sources, 0),
+                              out.numel(), device.stream());
   }
   return std::numeric_limits<double>::quiet_NaN();
 }

@@ -16,8 +16,8 @@ void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kern
 namespace shard_math {
 
 /// out (+)= scale × sources[0], += scale × sources[1], … in fp32. `out` fp32 or bf16 [n], rounded
-/// once; sources [n] of one dtype, fp32, bf16 or fp16. Returns the sum of squares of `out` where
-/// loops for fp32 or bf16 have taken it, else NaN.
+/// once; sources [n] of one dtype, fp32, bf16 or fp16. Returns the sum of squares of `out` on CPUs,
+/// else NaN.
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          at::TensorList sources);
 

@@ -2,13 +2,7 @@
 
 #include <cmath>
 #include <functional>
-#include <span>
-#include <type_traits>
-#include <utility>
 #include <variant>
-#include <vector>
-
-#include <c10/util/Exception.h>
 
 #include "tests/fake_device/captures.h"
 #include "tests/fake_device/streams.h"
@@ -45,23 +39,17 @@ void launch(const char* name, const TouchedRanges& touched, const std::function<
 }
 
 void sum_in_rank_order(kernels::Values out, bool accumulate, float scale,
-                       const DeviceKernels::Sources& sources, int64_t numel,
-                       kernels::Stream /*stream*/) {
-  const auto sum = [&]<class T>(std::span<const T* const> typed) {
-    TORCH_CHECK((!std::is_same_v<T, kernels::Float16>), "[fake device] sums of fp16");
-    TouchedRanges touched{{}, {range_of(out, numel)}};
-    for (const T* source : typed) {
-      touched.reads.push_back(range_of(source, numel));
-    }
-    launch("sum in rank order", touched,
-           [=, all = std::vector<const T*>(typed.begin(), typed.end())] {
-             if constexpr (!std::is_same_v<T, kernels::Float16>) {
-               kernels::sum_in_rank_order(out, accumulate, scale, std::span<const T* const>(all),
-                                          numel);
-             }
-           });
-  };
-  std::visit(sum, sources);
+                       const kernels::Sources& sources, int64_t numel, kernels::Stream /*stream*/) {
+  TouchedRanges touched{{}, {range_of(out, numel)}};
+  std::visit(
+      [&](const auto& typed) {
+        for (const auto* source : typed) {
+          touched.reads.push_back(range_of(source, numel));
+        }
+      },
+      sources);
+  launch("sum in rank order", touched,
+         [=] { kernels::sum_in_rank_order(out, accumulate, scale, sources, numel); });
 }
 
 void sum_of_squares(kernels::ConstValues values, int64_t numel, const kernels::Squares& squares,

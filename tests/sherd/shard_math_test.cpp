@@ -2,6 +2,8 @@
 
 #include "src/kernels/shard_math.h"
 
+#include <cmath>
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
@@ -65,6 +67,20 @@ TEST(ShardMath, GivesTheSameBitsOnAnyNumberOfThreads) {
       for (size_t i = 0; i < one.tensors.size(); ++i) {
         EXPECT_TRUE(at::equal(one.tensors[i], several.tensors[i])) << i << ", " << threads;
       }
+    }
+  }
+}
+
+// Every one, infinities and NaN among them.
+TEST(ShardMath, WidensFp16AsLibTorchDoes) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float expected = static_cast<float>(at::Half(half, at::Half::from_bits()));
+    const float found = kernels::widened(kernels::Float16{half});
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(found)) << bits;
+    } else {
+      EXPECT_EQ(kernels::bits_of(found), kernels::bits_of(expected)) << bits;
     }
   }
 }

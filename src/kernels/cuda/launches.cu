@@ -64,9 +64,9 @@ void launch(const char* name, kernels::Stream stream, const Flat& flat,
                         arguments...);
 }
 
-void sum_in_order(Values out, bool accumulate, float scale, const DeviceKernels::Sources& sources,
+void sum_in_order(Values out, bool accumulate, float scale, const kernels::Sources& sources,
                   int64_t numel, kernels::Stream stream) {
-  const auto sum = [&]<class Out, class In>(Out* typed_out, std::span<const In* const> typed) {
+  const auto sum = [&]<class Out, class In>(Out* typed_out, const std::vector<const In*>& typed) {
     Sources<In> all;
     unsigned aligned_in_all = aligned(typed_out);
     for (const In* source : typed) {

@@ -49,8 +49,8 @@ void check_sum(const Range& range, size_t ranks, bool accumulate) {
   std::vector<Out> found = normal_values<Out>(range, 77);
   std::vector<Out> expected = found;
   kernels::sum_in_rank_order(begin(expected, range), accumulate, 0.3F, sources, range.numel);
-  device_kernels().sum_in_rank_order(begin(found, range), accumulate, 0.3F,
-                                     std::span<const In* const>(sources), range.numel, nullptr);
+  device_kernels().sum_in_rank_order(begin(found, range), accumulate, 0.3F, sources, range.numel,
+                                     nullptr);
   EXPECT_TRUE(are_same(found, expected)) << range.numel << " of " << ranks << " ranks";
 }
 
