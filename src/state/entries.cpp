@@ -153,13 +153,6 @@ std::vector<int> senders(ShardedModule& model) {
   return ranks;
 }
 
-void on_all_ranks(World& world, const std::string& failure, const std::function<void()>& work) {
-  static_cast<void>(agree(world, failure, [&] {
-    work();
-    return std::string();
-  }));
-}
-
 void broadcast_elements(World& world, int root, const at::Tensor& source, int64_t numel,
                         c10::ScalarType dtype,
                         const std::function<void(int64_t first, const at::Tensor& values)>& take) {

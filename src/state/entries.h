@@ -70,10 +70,6 @@ struct HeldTensor {
 /// Returns by shard rank the world's rank that sends its pieces: the first replica's. Collective.
 [[nodiscard]] std::vector<int> senders(ShardedModule& model);
 
-/// Runs `work` on every rank. If it throws on one, every rank throws that rank's Error, which
-/// begins with `failure`. Collective.
-void on_all_ranks(World& world, const std::string& failure, const std::function<void()>& work);
-
 /// Sends `numel` elements of rank `root`'s `source` [numel] to all ranks as `dtype`. Calls
 /// `take(first, values)` on every rank, the root too, with chunks in order; `values` is valid
 /// during the call. Collective. Memory: 1 MiB; none on the root if nothing is converted.

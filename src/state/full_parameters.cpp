@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
+#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "step/step.h"

@@ -10,6 +10,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "files/sha256.h"
+#include "rendezvous/agree.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
