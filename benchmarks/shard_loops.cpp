@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -71,9 +70,8 @@ const std::vector<Loop>& loops() {
        }},
       {"sum of two ranks' bf16 gradients, with its squares", 8,
        [](const Arrays& a, int64_t begin) {
-         const uint16_t* sources[] = {a.travelling + begin, a.other + begin};
-         kernels::sum_in_rank_order(a.gradient + begin, false, 0.5F,
-                                    std::span<const uint16_t* const>(sources), kPart);
+         const std::vector<const uint16_t*> sources = {a.travelling + begin, a.other + begin};
+         kernels::sum_in_rank_order(a.gradient + begin, false, 0.5F, sources, kPart);
        }},
       {"AdamW, master and moments in fp32, bf16 emitted", 30,
        [](const Arrays& a, int64_t begin) {

@@ -423,13 +423,12 @@ std::shared_ptr<Engine> shard_module(const std::shared_ptr<torch::nn::Module>& m
   std::vector<UnitPlan> plans;
   std::optional<Mesh> rows;
   World world = mesh.world();
-  static_cast<void>(agree(world, "the model cannot be sharded", [&]() -> std::string {
+  on_all_ranks(world, "the model cannot be sharded", [&] {
     check_options(given, mesh);
     walk.emplace(*module, options.units);
     plans = plan_units(*walk, options);
     rows = effective_mesh(mesh, options.strategy);
-    return "";
-  }));
+  });
   std::vector<ModelBuffer> buffers = own_work([&] {
     return take_over_buffers(walk->buffers, mesh.world().device(), options.precision.buffer_dtype);
   });

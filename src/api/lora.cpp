@@ -4,7 +4,6 @@
 #include <cmath>
 #include <memory>
 #include <set>
-#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>

@@ -192,7 +192,7 @@ struct MicroBatchGraphs::Impl {
   // All ranks, or none.
   void capture(Repeated& entry, const MicroBatch& micro_batch) {
     try {
-      static_cast<void>(detail::agree(
+      detail::on_all_ranks(
           model.world(), "[MicroBatchGraphs] this micro-batch cannot be captured as a graph", [&] {
             try {
               capture_here(entry, micro_batch);
@@ -201,8 +201,7 @@ struct MicroBatchGraphs::Impl {
             } catch (const c10::Error& error) {
               throw Error(ExitCode::Usage, detail::message_of(error));
             }
-            return std::string();
-          }));
+          });
       ++counts.captures;
     } catch (const Error& error) {
       entry.captured.reset();

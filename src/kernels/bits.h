@@ -1,5 +1,5 @@
 #pragma once
-// fp32 and bf16 as their bits, in whole numbers alone: the same on CPUs and on GPUs.
+// fp32, bf16 and fp16 as their bits, and exact arithmetic alone: the same on CPUs and on GPUs.
 
 #include <bit>
 #include <cstdint>
@@ -18,6 +18,18 @@ constexpr float widened(float value) {
 }
 constexpr float widened(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+/// fp16 as its bits.
+struct Float16 {
+  uint16_t bits = 0;
+};
+constexpr float widened(Float16 value) {
+  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000U) << 16;
+  const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffU) << 13;
+  const bool is_finite = magnitude < 0x7c00U << 13;
+  const float finite = std::bit_cast<float>(magnitude) * 0x1p112F;  // of another bias: exact
+  return std::bit_cast<float>(sign | (is_finite ? bits_of(finite) : magnitude | 0x7f800000U));
 }
 
 /// To the nearest bf16, ties to even; NaN stays NaN.

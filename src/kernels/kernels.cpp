@@ -19,22 +19,14 @@ namespace {
 // Stays in the first-level cache while every rank's part is added to it.
 constexpr int64_t kBlock = 2048;
 
-SHERD_CLONES void assign(float* out, float scale, const float* source, int64_t numel) {
-  for (int64_t i = 0; i < numel; ++i) {
-    out[i] = scale * source[i];
-  }
-}
-SHERD_CLONES void assign(float* out, float scale, const uint16_t* source, int64_t numel) {
+template <class T>
+SHERD_CLONES void assign(float* out, float scale, const T* source, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
     out[i] = scale * widened(source[i]);
   }
 }
-SHERD_CLONES void add(float* out, float scale, const float* source, int64_t numel) {
-  for (int64_t i = 0; i < numel; ++i) {
-    out[i] += scale * source[i];
-  }
-}
-SHERD_CLONES void add(float* out, float scale, const uint16_t* source, int64_t numel) {
+template <class T>
+SHERD_CLONES void add(float* out, float scale, const T* source, int64_t numel) {
   for (int64_t i = 0; i < numel; ++i) {
     out[i] += scale * widened(source[i]);
   }
@@ -47,7 +39,7 @@ bool is_streamed(int64_t numel) {
 }
 
 template <class T>
-void sum_block(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+void sum_block(float* out, bool accumulate, float scale, const std::vector<const T*>& sources,
                int64_t begin, int64_t size) {
   for (size_t rank = 0; rank < sources.size(); ++rank) {
     if (rank == 0 && !accumulate) {
@@ -90,7 +82,7 @@ SHERD_CLONES void narrow_all(const float* values, uint16_t* out, int64_t numel) 
 }
 
 template <class T>
-double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* const> sources,
+double sum_blocks(float* out, bool accumulate, float scale, const std::vector<const T*>& sources,
                   int64_t numel) {
   const bool streamed = !accumulate && is_streamed<float>(numel);
   std::array<float, kBlock> room;
@@ -109,7 +101,7 @@ double sum_blocks(float* out, bool accumulate, float scale, std::span<const T* c
 }
 
 template <class T>
-double sum_blocks(uint16_t* out, bool accumulate, float scale, std::span<const T* const> sources,
+double sum_blocks(uint16_t* out, bool accumulate, float scale, const std::vector<const T*>& sources,
                   int64_t numel) {
   std::array<float, kBlock> sums;
   double squares = 0;
@@ -126,14 +118,30 @@ double sum_blocks(uint16_t* out, bool accumulate, float scale, std::span<const T
   return squares;
 }
 
-SHERD_CLONES void adamw_update(float* master, float* exp_avg, float* exp_avg_sq,
-                               const float* gradient, int64_t numel, const AdamWStep& s) {
+// Both moments of an element: the lower half of the noise is the first one's.
+inline void store_moments(float& exp_avg, float& exp_avg_sq, float m, float v, uint64_t /*element*/,
+                          uint32_t /*step*/) {
+  exp_avg = m;
+  exp_avg_sq = v;
+}
+inline void store_moments(uint16_t& exp_avg, uint16_t& exp_avg_sq, float m, float v,
+                          uint64_t element, uint32_t step) {
+  const uint32_t noise = rounding_noise(element, step);
+  exp_avg = narrowed_at_random(m, noise);
+  exp_avg_sq = narrowed_at_random(v, noise >> 16);
+}
+
+template <class Moment>
+SHERD_CLONES void adamw_update(float* master, Moment* exp_avg, Moment* exp_avg_sq,
+                               const float* gradient, int64_t numel, const AdamWStep& s,
+                               uint64_t first_element) {
   for (int64_t i = 0; i < numel; ++i) {
     const float g = gradient[i] * s.grad_scale;
-    const float m = exp_avg[i] + s.one_minus_beta1 * (g - exp_avg[i]);
-    const float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
+    const float old_m = widened(exp_avg[i]);
+    const float m = old_m + s.one_minus_beta1 * (g - old_m);
+    const float v = s.beta2 * widened(exp_avg_sq[i]) + s.one_minus_beta2 * g * g;
+    store_moments(exp_avg[i], exp_avg_sq[i], m, v, first_element + static_cast<uint64_t>(i),
+                  s.number);
     const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
     master[i] = master[i] * s.keep - s.step_size * (m / denominator);
   }
@@ -144,22 +152,6 @@ SHERD_CLONES void narrow_all_at_random(const float* values, uint16_t* out, int64
   for (int64_t i = 0; i < numel; ++i) {
     const uint32_t noise = rounding_noise(first_element + static_cast<uint64_t>(i), number);
     out[i] = narrowed_at_random(values[i], noise);
-  }
-}
-
-SHERD_CLONES void adamw_update_bf16(float* master, uint16_t* exp_avg, uint16_t* exp_avg_sq,
-                                    const float* gradient, int64_t numel, const AdamWStep& s,
-                                    uint64_t first_element) {
-  for (int64_t i = 0; i < numel; ++i) {
-    const float g = gradient[i] * s.grad_scale;
-    const float old_m = widened(exp_avg[i]);
-    const float m = old_m + s.one_minus_beta1 * (g - old_m);
-    const float v = s.beta2 * widened(exp_avg_sq[i]) + s.one_minus_beta2 * g * g;
-    const uint32_t noise = rounding_noise(first_element + static_cast<uint64_t>(i), s.number);
-    exp_avg[i] = narrowed_at_random(m, noise);
-    exp_avg_sq[i] = narrowed_at_random(v, noise >> 16);
-    const float denominator = std::sqrt(v) / s.bias_correction2_sqrt + s.eps;
-    master[i] = master[i] * s.keep - s.step_size * (m / denominator);
   }
 }
 
@@ -237,13 +229,12 @@ void close_masters(const AdamWShards& block, float* masters, int64_t numel, uint
 
 void update_block(const AdamWShards& block, float* masters, const float* gradient, int64_t numel,
                   const AdamWStep& step) {
-  if (const auto* exp_avg = std::get_if<float*>(&block.exp_avg)) {
-    adamw_update(masters, *exp_avg, std::get<float*>(block.exp_avg_sq), gradient, numel, step);
-  } else {
-    adamw_update_bf16(masters, std::get<uint16_t*>(block.exp_avg),
-                      std::get<uint16_t*>(block.exp_avg_sq), gradient, numel, step,
-                      block.first_element);
-  }
+  std::visit(
+      [&]<class Moment>(Moment* exp_avg) {
+        adamw_update(masters, exp_avg, std::get<Moment*>(block.exp_avg_sq), gradient, numel, step,
+                     block.first_element);
+      },
+      block.exp_avg);
 }
 
 SHERD_CLONES void multiply_all(float* values, float factor, int64_t numel) {
@@ -271,16 +262,13 @@ void write_block(float* out, const Words& words, const Normal& of) {
 
 }  // namespace
 
-double sum_in_rank_order(Values out, bool accumulate, float scale,
-                         std::span<const float* const> sources, int64_t numel) {
-  return std::visit([&](auto* sums) { return sum_blocks(sums, accumulate, scale, sources, numel); },
-                    out);
-}
-
-double sum_in_rank_order(Values out, bool accumulate, float scale,
-                         std::span<const uint16_t* const> sources, int64_t numel) {
-  return std::visit([&](auto* sums) { return sum_blocks(sums, accumulate, scale, sources, numel); },
-                    out);
+double sum_in_rank_order(Values out, bool accumulate, float scale, const Sources& sources,
+                         int64_t numel) {
+  return std::visit(
+      [&](auto* sums, const auto& typed) {
+        return sum_blocks(sums, accumulate, scale, typed, numel);
+      },
+      out, sources);
 }
 
 double sum_of_squares(ConstValues values, int64_t numel) {

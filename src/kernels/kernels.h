@@ -3,8 +3,8 @@
 // Free of LibTorch and of CUDA.
 
 #include <cstdint>
-#include <span>
 #include <variant>
+#include <vector>
 
 #include "bits.h"
 #include "random.h"
@@ -14,15 +14,16 @@ namespace sherd::kernels {
 /// Where values lie: fp32, or bf16 as its bits.
 using Values = std::variant<float*, uint16_t*>;
 using ConstValues = std::variant<const float*, const uint16_t*>;
+/// Where each rank's values lie, all in fp32, bf16 or fp16.
+using Sources = std::variant<std::vector<const float*>, std::vector<const uint16_t*>,
+                             std::vector<const Float16*>>;
 
 /// Sums gradients in rank order, in fp32: out (+)= scale × sources[0], += scale × sources[1], …
 /// With `accumulate` it adds to `out`, else it overwrites it. One order for ranks and micro-batches
 /// alike, so the result does not depend on how a batch is cut. A sum in bf16 is rounded to nearest
 /// once per call. Returns sum_of_squares(out), without another pass.
-double sum_in_rank_order(Values out, bool accumulate, float scale,
-                         std::span<const float* const> sources, int64_t numel);
-double sum_in_rank_order(Values out, bool accumulate, float scale,
-                         std::span<const uint16_t* const> sources, int64_t numel);
+double sum_in_rank_order(Values out, bool accumulate, float scale, const Sources& sources,
+                         int64_t numel);
 
 /// Sum of squares: floats within short blocks, doubles over them.
 [[nodiscard]] double sum_of_squares(ConstValues values, int64_t numel);
@@ -86,15 +87,10 @@ void end_of_stream();
 /// CUDA's cudaStream_t.
 using Stream = void*;
 
-/// fp16 as its bits.
-struct Float16 {
-  uint16_t bits = 0;
-};
-
 /// Output and workspace of sums of squares, on the device.
 struct Squares {
   static constexpr int64_t kParts = 8192;
-  double* sum = nullptr;    ///< one; null: not wanted
+  double* sum = nullptr;    ///< one
   double* parts = nullptr;  ///< [kParts], to work in
 };
 
@@ -103,14 +99,9 @@ struct Squares {
 /// bits are those of the loops, except that sums of squares are added in double, in an order that
 /// the count decides, and that a NaN may be another NaN.
 struct DeviceKernels {
-  /// In fp32, bf16 or fp16.
-  using Sources = std::variant<std::span<const float* const>, std::span<const uint16_t* const>,
-                               std::span<const Float16* const>>;
-  /// Sources per call, at most; any number if they lie at equal distances.
-  int64_t max_sources = 0;
-  /// `squares`: of the result, without another pass over it.
+  /// More than 128 sources lie at equal distances, as in a receive buffer.
   void (*sum_in_rank_order)(Values out, bool accumulate, float scale, const Sources& sources,
-                            int64_t numel, const Squares& squares, Stream stream) = nullptr;
+                            int64_t numel, Stream stream) = nullptr;
   void (*sum_of_squares)(ConstValues values, int64_t numel, const Squares& squares,
                          Stream stream) = nullptr;
   /// *factor = max_norm ÷ (√squares + 1e-6) if that is below 1, else 1.

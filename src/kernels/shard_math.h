@@ -1,6 +1,6 @@
 #pragma once
-// Arithmetic on flat shards: Sherd's own loops for fp32 and bf16 on CPUs, registered kernels on
-// other devices, ATen for everything else.
+// Arithmetic on flat shards of fp32 and bf16: loops on CPUs, registered kernels on other devices.
+// On the meta device, whose tensors have no values, it does nothing.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,16 +9,15 @@
 namespace sherd::detail {
 
 /// Registers `kernels`, which must stay where they are, for shards on devices of this kind; null:
-/// ATen's operators do the work. Call it before a model is sharded.
+/// none. Call it before a model is sharded: without kernels, any arithmetic on such a device throws
+/// Error(Unavailable).
 void set_device_kernels(c10::DeviceType type, const kernels::DeviceKernels* kernels);
-
-/// Returns true if kernels are registered for devices of this kind.
-[[nodiscard]] bool has_device_kernels(c10::DeviceType type);
 
 namespace shard_math {
 
 /// out (+)= scale × sources[0], += scale × sources[1], … in fp32. `out` fp32 or bf16 [n], rounded
-/// once; sources [n] of one dtype. Returns sum_of_squares(out) for Sherd's own loops, else NaN.
+/// once; sources [n] of one dtype, fp32, bf16 or fp16. Returns the sum of squares of `out` on CPUs,
+/// else NaN.
 double sum_in_rank_order(const at::Tensor& out, bool accumulate, float scale,
                          at::TensorList sources);
 
@@ -26,11 +25,10 @@ void scale_in_place(const at::Tensor& values, float factor);
 /// By fp32 [] on the same device, without waiting.
 void scale_in_place(const at::Tensor& values, const at::Tensor& factor);
 
-/// Of fp32 or bf16 values, in double; waits for the device.
-[[nodiscard]] double sum_of_squares(const at::Tensor& values);
-/// The same where the values are, without waiting: double [].
+/// Of fp32 or bf16 values, where they are, without waiting: double [].
 [[nodiscard]] at::Tensor sum_of_squares_on_device(const at::Tensor& values);
-/// The factor of clip_grad_norm(), fp32 [], of the sum of squares over all ranks, double [].
+/// The factor of clip_grad_norm(), fp32 [], of the sum of squares over all ranks, double []; not on
+/// CPUs.
 [[nodiscard]] at::Tensor clip_factor_on_device(const at::Tensor& squares, double max_norm);
 /// Σ |x|^p for any p, or max |x| where p is infinity, where the values are: double [].
 [[nodiscard]] at::Tensor sum_of_powers(const at::Tensor& values, double p);
@@ -42,12 +40,6 @@ void round_into(const at::Tensor& values, const at::Tensor& out);
 void split(const at::Tensor& values, const at::Tensor& travelling, const at::Tensor& low);
 /// A new fp32 tensor [n] of them.
 [[nodiscard]] at::Tensor join(const at::Tensor& travelling, const at::Tensor& low);
-
-/// kernels::rounding_noise() of `numel` elements from `first` on: int64 [numel] on `device`.
-[[nodiscard]] at::Tensor rounding_noise(int64_t first, int64_t numel, uint32_t number,
-                                        c10::Device device);
-/// Rounds fp32 values [n] into bf16 at random, as kernels::adamw() does.
-void round_at_random(const at::Tensor& values, const at::Tensor& out, const at::Tensor& noise);
 
 /// Fills fp32 [n] with the random elements [first, first + n) of a tensor, both multiples of
 /// RandomWords::kPerBlock. A device's bits equal a CPU's, but for one unit in the last place of at

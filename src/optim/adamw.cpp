@@ -88,10 +88,9 @@ struct AdamW::Impl {
 
   [[nodiscard]] detail::Engine& engine() const { return detail::engine_of(model); }
   void step(const at::Tensor& found_inf);
-  void zero_grad();
   [[nodiscard]] at::Tensor grad_scale_with(const at::Tensor& found_inf) const;
   void uncount_what_was_left_out();
-  [[nodiscard]] bool is_updated(const SegmentMoments& state, size_t place) const;
+  [[nodiscard]] bool is_updated(const SegmentMoments& state, const Updated& updated) const;
   void await_update() const;
   void update(const std::vector<SegmentMoments*>& due);
   void update_in_backward(detail::SegmentGradients& gradients);
@@ -108,24 +107,21 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
     throw Error(ExitCode::Usage, std::string("[AdamW] moments_dtype is Float or BFloat16, got ") +
                                      c10::toString(mode.moments_dtype) + ".");
   }
-  check_options(options);
-  detail::require_all_sharded(impl_->engine().model);
   for (const ParamGroup& group : groups) {
-    check_options(group.options);
+    impl_->groups.push_back(group.options);
   }
+  impl_->groups.push_back(options);
+  for (const AdamWOptions& group : impl_->groups) {
+    check_options(group);
+    impl_->initial_lrs.push_back(group.lr);
+  }
+  detail::require_all_sharded(impl_->engine().model);
   if (mode.in_backward) {
     impl_->engine().step.reductions().check_gradients_are_kept("[AdamW] a second optimizer");
     impl_->engine().step.reductions().set_when_summed(
         [impl = impl_.get()](detail::SegmentGradients& g) { impl->update_in_backward(g); });
   }
   impl_->mode = mode;
-  for (const ParamGroup& group : groups) {
-    impl_->groups.push_back(group.options);
-  }
-  impl_->groups.push_back(options);
-  for (const AdamWOptions& group : impl_->groups) {
-    impl_->initial_lrs.push_back(group.lr);
-  }
   for (const detail::SegmentOfUnit& of : impl_->engine().model.segments) {
     if (of.segment->layout().trainable) {
       impl_->add_segment(of, groups);
@@ -149,7 +145,8 @@ void AdamW::Impl::add_segment(const detail::SegmentOfUnit& of,
       const auto group =
           std::find_if(param_groups.begin(), param_groups.end(),
                        [&](const ParamGroup& other) { return other.contains(parameter.name); });
-      state.updated[place] = {&parameter, static_cast<size_t>(group - param_groups.begin()), 0};
+      state.updated.push_back(
+          {&parameter, place, static_cast<size_t>(group - param_groups.begin())});
     }
   }
   if (!state.updated.empty()) {
@@ -164,9 +161,9 @@ AdamW& AdamW::operator=(AdamW&&) noexcept = default;
 AdamW::~AdamW() = default;
 
 // The same on every rank. In backward it is not known yet what other ranks used.
-bool AdamW::Impl::is_updated(const SegmentMoments& state, size_t place) const {
-  return state.updated.at(place).parameter->tensor.requires_grad() &&  // not frozen since sharding
-         (mode.in_backward || state.of.segment->gradients()->used(place));
+bool AdamW::Impl::is_updated(const SegmentMoments& state, const Updated& updated) const {
+  return updated.parameter->tensor.requires_grad() &&  // not frozen since sharding
+         (mode.in_backward || state.of.segment->gradients()->used(updated.place));
 }
 
 // [Note: Updates during the next forward]
@@ -188,14 +185,13 @@ void AdamW::Impl::await_update() const {
 void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   std::vector<Chunk> chunks;
   for (SegmentMoments* state : due) {
-    for (const detail::Run& run : state->runs) {
-      if (is_updated(*state, run.place)) {
-        Updated& updated = state->updated.at(run.place);
+    for (Updated& updated : state->updated) {
+      if (is_updated(*state, updated)) {
         ++updated.steps;
         if (asked) {
           asked->counted.push_back(&updated);
         }
-        add_chunks(chunks, *state, run);
+        add_chunks(chunks, *state, updated);
       }
     }
   }
@@ -207,7 +203,7 @@ void AdamW::Impl::update(const std::vector<SegmentMoments*>& due) {
   for (SegmentMoments* state : due) {
     engine().model.collectives.run(detail::Work::Local, "update", state->of.unit->name(), [&] {
       while (!queue.empty() && queue.front().state == state) {
-        const Updated& updated = state->updated.at(queue.front().run->place);
+        const Updated& updated = *queue.front().updated;
         detail::shard_math::AdamWTensors tensors = queue.bring();
         tensors.grad_scale = grad_scale;
         detail::shard_math::adamw(tensors,
@@ -357,26 +353,22 @@ void AdamW::Impl::step(const at::Tensor& found_inf) {
 
 // Of the parameters that it updates. Ranks do so alike: what they agreed on holds for the others.
 // Of a segment that it updates in part, zeros are written, unlike in any other way to clear.
-void AdamW::Impl::zero_grad() {
-  if (!mode.contains) {
-    return engine().step.zero_grad();
+void AdamW::zero_grad() {
+  detail::Step& step = impl_->engine().step;
+  if (!impl_->mode.contains) {
+    return step.zero_grad();
   }
-  engine().step.gradients().changed();
-  for (const SegmentMoments& state : segments) {
+  step.gradients().changed();
+  for (const SegmentMoments& state : impl_->segments) {
     if (state.updated.size() == state.of.segment->layout().places.size()) {
       state.of.segment->gradients()->forget();
       continue;
     }
     state.of.segment->await_update();  // which reads them
-    for (const auto& [place, updated] : state.updated) {
-      const detail::HeldPart held = state.of.unit->held_part(*updated.parameter);
-      state.of.segment->gradients()->forget(place, held.start, held.range.size());
+    for (const Updated& updated : state.updated) {
+      state.of.segment->gradients()->forget(updated.place, updated.begin, updated.numel);
     }
   }
-}
-
-void AdamW::zero_grad() {
-  impl_->zero_grad();
 }
 
 void AdamW::set_lr(double lr) {
@@ -431,7 +423,7 @@ void AdamW::set_steps_done(int64_t steps) {
   impl_->updated_in_backward.clear();  // of a step that was not ended
   impl_->engine().model.collectives.set_step(steps + 1);
   for (SegmentMoments& state : impl_->segments) {
-    for (auto& [place, updated] : state.updated) {
+    for (Updated& updated : state.updated) {
       updated.steps = steps;
     }
   }
@@ -439,7 +431,7 @@ void AdamW::set_steps_done(int64_t steps) {
 
 Updated& AdamW::Impl::updated(const std::string& parameter) {
   for (SegmentMoments& state : segments) {
-    for (auto& [place, updated] : state.updated) {
+    for (Updated& updated : state.updated) {
       if (updated.parameter->name == parameter) {
         return updated;
       }
@@ -475,13 +467,12 @@ std::vector<OptimizerShard> AdamW::state_shards() const {
   impl_->uncount_what_was_left_out();
   std::vector<OptimizerShard> shards;
   for (const SegmentMoments& state : impl_->segments) {
-    for (const detail::Run& run : state.runs) {
-      const Updated& updated = state.updated.at(run.place);
-      OptimizerShard& shard = shards.emplace_back();
-      shard.parameter = updated.parameter->name;
-      shard.tensors = {{"exp_avg", run.tensors.exp_avg}, {"exp_avg_sq", run.tensors.exp_avg_sq}};
-      shard.steps = updated.steps;
-      shard.use = state.moments->usable();
+    for (const Updated& updated : state.updated) {
+      shards.push_back(
+          {updated.parameter->name,
+           {{"exp_avg", updated.tensors.exp_avg}, {"exp_avg_sq", updated.tensors.exp_avg_sq}},
+           updated.steps,
+           state.moments->usable()});
     }
   }
   return shards;

@@ -1,6 +1,7 @@
 #include "optim/adamw_state.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace sherd::detail {
@@ -16,23 +17,13 @@ std::vector<StoredTensor> stored_of(const SegmentMoments& state) {
   std::vector<StoredTensor> all = {
       {is_whole ? &Tensors::master : &Tensors::travelling, &segment.parameters()},
       {&Tensors::exp_avg, state.moments.get()},
-      {&Tensors::exp_avg_sq, state.moments.get()},
-      {&Tensors::gradient, &segment.gradients()->storage()}};
+      {&Tensors::exp_avg_sq, state.moments.get()}};
   if (Storage* const master = segment.separate_master()) {
     all.insert(all.begin(),
                {segment.has_split_master() ? &Tensors::low : &Tensors::master, master});
   }
   std::erase_if(all, [](const StoredTensor& one) { return one.storage->is_resident(); });
   return all;
-}
-
-// A gradient that is held may be read where it is.
-bool is_there(at::Tensor shard_math::AdamWTensors::*tensor, const Storage& storage) {
-  return tensor == &shard_math::AdamWTensors::gradient && storage.is_held();
-}
-
-bool is_gradient(const StoredView& one, const Chunk& chunk) {
-  return one.storage == &chunk.state->of.segment->gradients()->storage();
 }
 
 }  // namespace
@@ -45,38 +36,36 @@ void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& mode
   const auto alignment = kAlignmentBytes / static_cast<int64_t>(c10::elementSize(layout.dtype));
   std::vector<int64_t> offsets;
   int64_t numel = 0;
-  for (const auto& [place, updated] : state.updated) {
+  for (Updated& updated : state.updated) {
     const HeldPart held = state.of.unit->held_part(*updated.parameter);
     const auto part = [&held](const at::Tensor& shard) {
       return shard.defined() ? held.of(shard) : at::Tensor();
     };
-    Run& run = state.runs.emplace_back();
-    run.begin = held.start;
-    run.numel = held.range.size();
-    run.place = place;
-    run.tensors.master = part(segment.master());
+    updated.begin = held.start;
+    updated.numel = held.range.size();
+    updated.tensors.master = part(segment.master());
     if (!segment.master().is_same(segment.travelling())) {
-      run.tensors.travelling = part(segment.travelling());
+      updated.tensors.travelling = part(segment.travelling());
     }
-    run.tensors.first_element = held.range.begin;
-    run.tensors.low = part(segment.low());
+    updated.tensors.first_element = held.range.begin;
+    updated.tensors.low = part(segment.low());
     offsets.push_back(as_shard ? held.start : numel);
-    numel += (run.numel + alignment - 1) / alignment * alignment;
+    numel += (updated.numel + alignment - 1) / alignment * alignment;
   }
   numel = as_shard ? layout.shard_numel : numel;
   state.moments =
       model.offload->make(Part::Optimizer, 2 * numel, dtype, MemoryKind::OptimizerState);
   const at::Tensor moments = state.moments->tensor();
   for (size_t i = 0; i < offsets.size(); ++i) {
-    Run& run = state.runs[i];
-    run.tensors.exp_avg = moments.narrow(0, offsets[i], run.numel);
-    run.tensors.exp_avg_sq = moments.narrow(0, numel + offsets[i], run.numel);
+    Updated& updated = state.updated[i];
+    updated.tensors.exp_avg = moments.narrow(0, offsets[i], updated.numel);
+    updated.tensors.exp_avg_sq = moments.narrow(0, numel + offsets[i], updated.numel);
   }
   state.stored = stored_of(state);
 }
 
 shard_math::AdamWTensors Chunk::tensors() const {
-  shard_math::AdamWTensors part = run->tensors;
+  shard_math::AdamWTensors part = updated->tensors;
   for (at::Tensor* const tensor :
        {&part.master, &part.exp_avg, &part.exp_avg_sq, &part.travelling, &part.low}) {
     *tensor = of(*tensor);
@@ -89,26 +78,25 @@ shard_math::AdamWTensors Chunk::tensors() const {
 std::vector<StoredView> Chunk::stored() const {
   std::vector<StoredView> views;
   for (const auto& [tensor, storage] : state->stored) {
-    if (!is_there(tensor, *storage)) {
-      views.push_back({storage, tensor == &shard_math::AdamWTensors::gradient
-                                    ? gradient()
-                                    : of(run->tensors.*tensor)});
-    }
+    views.push_back({storage, of(updated->tensors.*tensor)});
+  }
+  if (!state->gradient().is_resident() && !state->gradient().is_held()) {
+    views.push_back({&state->gradient(), gradient()});
   }
   return views;
 }
 
-void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Run& run) {
-  const int64_t most = state.stored.empty() ? run.numel : kChunk;
-  for (int64_t first = 0; first < run.numel; first += most) {
-    chunks.push_back({&state, &run, first, std::min(most, run.numel - first)});
+void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Updated& updated) {
+  const int64_t most = state.is_resident() ? updated.numel : kChunk;
+  for (int64_t first = 0; first < updated.numel; first += most) {
+    chunks.push_back({&state, &updated, first, std::min(most, updated.numel - first)});
   }
 }
 
 void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies) {
   for (const SegmentMoments& state : segments) {
-    for (const Run& run : state.runs) {
-      const Chunk largest{&state, &run, 0, std::min(kChunk, run.numel)};
+    for (const Updated& updated : state.updated) {
+      const Chunk largest{&state, &updated, 0, std::min(kChunk, updated.numel)};
       const std::vector<StoredView> views = largest.stored();
       std::map<FileStore*, int64_t> bytes;
       for (const StoredView& one : views) {
@@ -154,16 +142,15 @@ void ChunkQueue::fetch_from_host(size_t chunk) {
     return;
   }
   read_ahead(chunk + 1);
-  const std::vector<StoredView> views = chunks_[chunk].stored();
-  const bool has_gradient = !views.empty() && is_gradient(views.back(), chunks_[chunk]);
-  copies_->fetch(views, views.size() - (has_gradient ? 1 : 0));
+  copies_->fetch(chunks_[chunk].stored(), chunks_[chunk].state->stored.size());
 }
 
 void ChunkQueue::use_files() {
   read_ahead(next_ + 1);
   std::vector<std::shared_ptr<void>> used;
   for (const StoredView& one : front().stored()) {
-    used.push_back(one.storage->use(one.view, !is_gradient(one, front())));
+    const bool writes = used.size() < front().state->stored.size();
+    used.push_back(one.storage->use(one.view, writes));
   }
   in_use_.swap(used);
   used.clear();
@@ -185,11 +172,9 @@ shard_math::AdamWTensors ChunkQueue::bring() {
   }
   fetch_from_host(next_ + 1);
   const std::vector<at::Tensor>& on_device = copies_->wait();
-  size_t place = 0;
-  for (const auto& [tensor, storage] : front().state->stored) {
-    if (!is_there(tensor, *storage)) {
-      tensors.*tensor = on_device[place++];
-    }
+  const std::vector<StoredTensor>& written = front().state->stored;
+  for (size_t i = 0; i < on_device.size(); ++i) {
+    (i < written.size() ? tensors.*written[i].tensor : tensors.gradient) = on_device[i];
   }
   return tensors;
 }

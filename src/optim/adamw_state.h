@@ -2,7 +2,6 @@
 // What AdamW keeps of a segment, and the chunks in which it is updated.
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -13,22 +12,18 @@
 
 namespace sherd::detail {
 
-/// A contiguous range of this rank's piece that belongs to one parameter.
-struct Run {
-  int64_t begin = 0;                 ///< in the piece
-  int64_t numel = 0;                 ///< perhaps 0
-  size_t place = 0;                  ///< of the parameter in the segment
-  shard_math::AdamWTensors tensors;  ///< without the gradient
-};
-
-/// A parameter of the segment that the optimizer updates.
+/// A parameter of the segment that the optimizer updates, and the part that this rank holds.
 struct Updated {
   const UnitParameter* parameter = nullptr;
+  size_t place = 0;  ///< in the segment
   size_t group = 0;
-  int64_t steps = 0;  ///< updates that it has had
+  int64_t steps = 0;                      ///< updates that it has had
+  int64_t begin = 0;                      ///< of the part, in this rank's piece of the segment
+  int64_t numel = 0;                      ///< of the part, perhaps 0
+  shard_math::AdamWTensors tensors = {};  ///< the part's, without the gradient
 };
 
-/// A tensor of an update that is not resident.
+/// A tensor that an update writes and that is not resident.
 struct StoredTensor {
   at::Tensor shard_math::AdamWTensors::*tensor;
   Storage* storage;
@@ -36,35 +31,37 @@ struct StoredTensor {
 
 struct SegmentMoments {
   SegmentOfUnit of;
-  std::unique_ptr<Storage> moments;   ///< exp_avg, then exp_avg_sq
-  std::map<size_t, Updated> updated;  ///< by place in the segment
-  std::vector<Run> runs;              ///< of those that this rank holds a part of
-  std::vector<StoredTensor> stored;   ///< the gradient, which is not written, comes last
+  std::unique_ptr<Storage> moments;  ///< exp_avg, then exp_avg_sq
+  std::vector<Updated> updated;      ///< in order of places
+  std::vector<StoredTensor> stored;
+
+  [[nodiscard]] Storage& gradient() const { return of.segment->gradients()->storage(); }
+  [[nodiscard]] bool is_resident() const { return stored.empty() && gradient().is_resident(); }
 };
 
-/// Allocates the moments of what is `updated`, and makes its runs.
+/// Allocates the moments of what is `updated`, and notes its parts.
 void add_moments(SegmentMoments& state, c10::ScalarType dtype, const Model& model);
 
-/// What is updated at once: a part of a run, or the whole of one that is in memory.
+/// What is updated at once: a range of a parameter's part, or all of one that is in memory.
 struct Chunk {
   const SegmentMoments* state = nullptr;
-  const Run* run = nullptr;
-  int64_t first = 0;  ///< in the run
+  const Updated* updated = nullptr;
+  int64_t first = 0;  ///< in the part
   int64_t numel = 0;
 
   [[nodiscard]] at::Tensor of(const at::Tensor& all) const {
     return all.defined() ? all.narrow(0, first, numel) : all;
   }
   [[nodiscard]] at::Tensor gradient() const {
-    return state->of.segment->gradients()->shard().narrow(0, run->begin + first, numel);
+    return state->gradient().tensor().narrow(0, updated->begin + first, numel);
   }
   /// Views of where they are kept.
   [[nodiscard]] shard_math::AdamWTensors tensors() const;
-  /// Those of state->stored that must be brought; a gradient that is held is there already.
+  /// What must be brought: state->stored, then the gradient, unless it is held or resident.
   [[nodiscard]] std::vector<StoredView> stored() const;
 };
 
-void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Run& run);
+void add_chunks(std::vector<Chunk>& chunks, const SegmentMoments& state, const Updated& updated);
 /// Makes room for the chunks that are worked with at a time.
 void make_room(const std::vector<SegmentMoments>& segments, CopyEngine* copies);
 

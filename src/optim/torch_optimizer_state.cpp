@@ -21,61 +21,60 @@ using torch::optim::AdagradParamState, torch::optim::AdamParamState, torch::opti
     torch::optim::RMSpropParamState, torch::optim::SGDParamState;
 using ParamState = torch::optim::OptimizerParamState;
 
-// The state that one of LibTorch's optimizers keeps for a parameter.
+// What one of LibTorch's optimizers keeps for a parameter.
+struct Fields {
+  std::map<std::string, at::Tensor*> tensors;
+  int64_t* steps = nullptr;  // null if it does not count them
+};
+
+Fields fields_of(SGDParamState& state) {
+  return {{{"momentum_buffer", &state.momentum_buffer()}}};
+}
+Fields fields_of(RMSpropParamState& state) {
+  return {{{"square_avg", &state.square_avg()},
+           {"momentum_buffer", &state.momentum_buffer()},
+           {"grad_avg", &state.grad_avg()}},
+          &state.step()};
+}
+Fields fields_of(AdagradParamState& state) {
+  return {{{"sum", &state.sum()}}, &state.step()};
+}
+template <class AdamState>
+Fields fields_of(AdamState& state) {
+  return {{{"exp_avg", &state.exp_avg()},
+           {"exp_avg_sq", &state.exp_avg_sq()},
+           {"max_exp_avg_sq", &state.max_exp_avg_sq()}},
+          &state.step()};
+}
+
 struct StateKind {
-  using Fields = std::map<std::string, at::Tensor*>;
   Fields (*fields)(ParamState&);
-  int64_t* (*step)(ParamState&);  // returns null if it counts no steps
   std::unique_ptr<ParamState> (*make)();
   bool is_made_at_start;  // rather than with the first update
 };
 
 template <class State>
-StateKind::Fields fields_of(ParamState& base) {
-  auto& state = static_cast<State&>(base);
-  if constexpr (std::is_same_v<State, SGDParamState>) {
-    return {{"momentum_buffer", &state.momentum_buffer()}};
-  } else if constexpr (std::is_same_v<State, RMSpropParamState>) {
-    return {{"square_avg", &state.square_avg()},
-            {"momentum_buffer", &state.momentum_buffer()},
-            {"grad_avg", &state.grad_avg()}};
-  } else if constexpr (std::is_same_v<State, AdagradParamState>) {
-    return {{"sum", &state.sum()}};
-  } else {
-    return {{"exp_avg", &state.exp_avg()},
-            {"exp_avg_sq", &state.exp_avg_sq()},
-            {"max_exp_avg_sq", &state.max_exp_avg_sq()}};
-  }
+StateKind kind_with() {
+  return {[](ParamState& base) { return fields_of(static_cast<State&>(base)); },
+          []() -> std::unique_ptr<ParamState> { return std::make_unique<State>(); },
+          std::is_same_v<State, AdagradParamState>};
 }
 
-template <class State>
-StateKind kind_with() {
-  const auto step = [](ParamState& base) -> int64_t* {
-    if constexpr (std::is_same_v<State, SGDParamState>) {
-      return nullptr;
-    } else {
-      return &static_cast<State&>(base).step();
-    }
-  };
-  const auto make = []() -> std::unique_ptr<ParamState> { return std::make_unique<State>(); };
-  return {fields_of<State>, step, make, std::is_same_v<State, AdagradParamState>};
+template <class Optimizer>
+bool is_a(const torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<const Optimizer*>(&optimizer) != nullptr;
 }
 
 StateKind kind_of(const torch::optim::Optimizer& optimizer) {
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) {
-    return kind_with<AdamWParamState>();
-  }
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) {
-    return kind_with<AdamParamState>();
-  }
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) {
-    return kind_with<SGDParamState>();
-  }
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr) {
-    return kind_with<RMSpropParamState>();
-  }
-  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) {
-    return kind_with<AdagradParamState>();
+  for (const auto& [is_it, kind] :
+       {std::pair(is_a<torch::optim::AdamW>(optimizer), kind_with<AdamWParamState>()),
+        std::pair(is_a<torch::optim::Adam>(optimizer), kind_with<AdamParamState>()),
+        std::pair(is_a<torch::optim::SGD>(optimizer), kind_with<SGDParamState>()),
+        std::pair(is_a<torch::optim::RMSprop>(optimizer), kind_with<RMSpropParamState>()),
+        std::pair(is_a<torch::optim::Adagrad>(optimizer), kind_with<AdagradParamState>())}) {
+    if (is_it) {
+      return kind;
+    }
   }
   throw Error(ExitCode::Usage,
               "[TorchOptimizerState] the optimizer is none of LibTorch's Adam, AdamW, SGD, RMSprop "
@@ -138,21 +137,21 @@ std::vector<OptimizerShard> TorchOptimizerState::state_shards() const {
     if (state == nullptr) {
       continue;
     }
+    const Fields fields = impl_->kind.fields(*state);
     OptimizerShard& shard = shards.emplace_back(OptimizerShard{item.key(), {}, 0});
-    for (const auto& [kind, tensor] : impl_->kind.fields(*state)) {
+    for (const auto& [kind, tensor] : fields.tensors) {
       if (tensor->defined()) {
         shard.tensors[kind] = tensor->detach();
       }
     }
-    const int64_t* step = impl_->kind.step(*state);
-    shard.steps = step == nullptr ? 0 : *step;
+    shard.steps = fields.steps == nullptr ? 0 : *fields.steps;
   }
   return shards;
 }
 
 std::vector<OptimizerShard> TorchOptimizerState::shards_to_fill(const OptimizerKinds& kinds) {
   const std::unique_ptr<ParamState> known = impl_->kind.make();
-  const StateKind::Fields fields = impl_->kind.fields(*known);
+  const Fields fields = impl_->kind.fields(*known);
   std::vector<OptimizerShard> shards;
   for (const auto& item : impl_->parameters) {
     const auto saved = kinds.find(item.key());
@@ -161,7 +160,7 @@ std::vector<OptimizerShard> TorchOptimizerState::shards_to_fill(const OptimizerK
     }
     OptimizerShard& shard = shards.emplace_back(OptimizerShard{item.key(), {}, 0});
     for (const std::string& kind : saved->second) {
-      if (!fields.contains(kind)) {
+      if (!fields.tensors.contains(kind)) {
         throw Error(ExitCode::BadData, "its optimizer was another one: it has '" + kind +
                                            "' of parameter '" + item.key() +
                                            "'. Load it with an optimizer of the kind that it was "
@@ -185,12 +184,12 @@ void TorchOptimizerState::restore(int64_t /*steps_done*/,
       continue;
     }
     std::unique_ptr<ParamState> state = impl_->kind.make();
-    const StateKind::Fields fields = impl_->kind.fields(*state);
+    const Fields fields = impl_->kind.fields(*state);
     for (const auto& [kind, tensor] : shard->tensors) {
-      *fields.at(kind) = tensor;
+      *fields.tensors.at(kind) = tensor;
     }
-    if (int64_t* step = impl_->kind.step(*state)) {
-      *step = shard->steps;
+    if (fields.steps != nullptr) {
+      *fields.steps = shard->steps;
     }
     states[item.value().unsafeGetTensorImpl()] = std::move(state);
   }

@@ -43,4 +43,11 @@ std::vector<std::string> agree(World& world, const std::string& what,
   return all;
 }
 
+void on_all_ranks(World& world, const std::string& what, const std::function<void()>& work) {
+  static_cast<void>(agree(world, what, [&] {
+    work();
+    return std::string();
+  }));
+}
+
 }  // namespace sherd::detail

@@ -13,5 +13,7 @@ namespace sherd::detail {
 /// rank throws that rank's Error (or NoRoom). Collective.
 [[nodiscard]] std::vector<std::string> agree(World& world, const std::string& what,
                                              const std::function<std::string()>& work);
+/// The same for work that returns nothing. Collective.
+void on_all_ranks(World& world, const std::string& what, const std::function<void()>& work);
 
 }  // namespace sherd::detail

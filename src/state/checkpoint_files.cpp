@@ -13,7 +13,6 @@
 #include "files/json.h"
 #include "files/sha256.h"
 #include "sherd/error.h"
-#include "sherd/safetensors.h"
 
 namespace sherd {
 
@@ -263,22 +262,6 @@ int64_t blocks_in(int64_t bytes, int64_t block_bytes) {
   return block_bytes == 0 ? 1 : (bytes + block_bytes - 1) / block_bytes;
 }
 
-void for_each_piece(
-    const CheckpointManifest& manifest,
-    const std::function<void(const std::string& name, const CheckpointPiece& piece)>& visit) {
-  for (const auto* tensors :
-       {&manifest.parameters, manifest.buffers ? &*manifest.buffers : nullptr}) {
-    if (tensors == nullptr) {
-      continue;
-    }
-    for (const auto& [name, tensor] : *tensors) {
-      for (const CheckpointPiece& piece : tensor.pieces) {
-        visit(name, piece);
-      }
-    }
-  }
-}
-
 }  // namespace detail
 
 std::vector<std::string> names_beside_checkpoint(const std::string& folder) {
@@ -313,23 +296,6 @@ CheckpointManifest CheckpointManifest::read(const std::string& folder) {
                 "no checkpoint in '" + folder + "': " + error.what() +
                     ". A folder without a manifest is one whose writing did not end.");
   }
-}
-
-CheckpointManifest require_checkpoint_files(const std::string& folder) {
-  CheckpointManifest manifest = CheckpointManifest::read(folder);
-  std::map<std::string, SafetensorsFile> files;
-  detail::for_each_piece(manifest, [&](const std::string& name, const CheckpointPiece& piece) {
-    const std::string path = folder + "/" + piece.file;
-    const SafetensorsFile& file = files.try_emplace(piece.file, path).first->second;
-    for (const auto& [kind, digest] : piece.sha256) {
-      const SafetensorsEntry* entry = file.find(kind + "/" + name);
-      if (entry == nullptr || entry->numel() != piece.end - piece.begin) {
-        throw Error(ExitCode::BadData,
-                    path + ": tensor '" + kind + "/" + name + "' does not match the manifest");
-      }
-    }
-  });
-  return manifest;
 }
 
 }  // namespace sherd

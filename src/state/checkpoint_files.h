@@ -3,7 +3,6 @@
 // replace.
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -38,11 +37,6 @@ void check_replaceable(const std::string& folder);
 /// Returns the number of blocks of `block_bytes` in a tensor of `bytes` bytes; 1 for 0, a digest of
 /// the whole.
 [[nodiscard]] int64_t blocks_in(int64_t bytes, int64_t block_bytes);
-
-/// Calls `visit` for each piece of each parameter, then of each buffer.
-void for_each_piece(
-    const CheckpointManifest& manifest,
-    const std::function<void(const std::string& name, const CheckpointPiece& piece)>& visit);
 
 }  // namespace detail
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -117,14 +118,26 @@ void check_no_faults(const std::string& what, const std::string& faults) {
   }
 }
 
-std::map<std::string, OptimizerShard> shards_of(const CheckpointableOptimizer* optimizer) {
-  std::map<std::string, OptimizerShard> shards;
-  if (optimizer != nullptr) {
-    for (OptimizerShard& shard : optimizer->state_shards()) {
-      shards.emplace(shard.parameter, std::move(shard));
-    }
+std::vector<HeldTensor> held_tensors(const std::vector<StateEntry>& entries,
+                                     const std::vector<OptimizerShard>& shards) {
+  std::map<std::string, const OptimizerShard*> by_name;
+  for (const OptimizerShard& shard : shards) {
+    by_name[shard.parameter] = &shard;
   }
-  return shards;
+  std::vector<HeldTensor> held;
+  for (const StateEntry& entry : entries) {
+    if (entry.mine.numel() == 0) {
+      continue;
+    }
+    if (const auto shard = by_name.find(entry.name); shard != by_name.end()) {
+      for (const auto& [kind, tensor] : shard->second->tensors) {
+        held.push_back(
+            {kind, entry.name, entry.begin, ShardValues(tensor).resting(shard->second->use)});
+      }
+    }
+    held.push_back({"value", entry.name, entry.begin, entry.mine});
+  }
+  return held;
 }
 
 std::vector<int> senders(ShardedModule& model) {
@@ -138,13 +151,6 @@ std::vector<int> senders(ShardedModule& model) {
     }
   }
   return ranks;
-}
-
-void on_all_ranks(World& world, const std::string& failure, const std::function<void()>& work) {
-  static_cast<void>(agree(world, failure, [&] {
-    work();
-    return std::string();
-  }));
 }
 
 void broadcast_elements(World& world, int root, const at::Tensor& source, int64_t numel,
@@ -222,30 +228,26 @@ void in_parallel(size_t count, const std::function<void(size_t)>& fn) {
 void on_host_in_parallel(const std::vector<HostWork>& all, HostUse use) {
   constexpr int64_t kCopiedBytes = int64_t{128} << 20;
   std::vector<const HostWork*> in_place;
+  std::vector<const HostWork*> elsewhere;
   for (const HostWork& one : all) {
-    if (lies_on_host(one.values)) {
-      in_place.push_back(&one);
-    }
+    (lies_on_host(one.values) ? in_place : elsewhere).push_back(&one);
   }
   in_parallel(in_place.size(),
               [&](size_t i) { in_place[i]->work(0, in_place[i]->values.in_place()); });
   std::vector<const HostWork*> batch;
   int64_t bytes = 0;
-  for (const HostWork& one : all) {
-    if (lies_on_host(one.values)) {
-      continue;
-    }
-    if (one.values.rests()) {
-      on_offloaded(one, use);
+  for (const HostWork* one : elsewhere) {
+    if (one->values.rests()) {
+      on_offloaded(*one, use);
       continue;
     }
     const int64_t more =
-        one.values.numel() * static_cast<int64_t>(c10::elementSize(one.values.dtype()));
+        one->values.numel() * static_cast<int64_t>(c10::elementSize(one->values.dtype()));
     if (bytes + more > kCopiedBytes) {
       on_copies(std::exchange(batch, {}), use);
       bytes = 0;
     }
-    batch.push_back(&one);
+    batch.push_back(one);
     bytes += more;
   }
   on_copies(batch, use);

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -56,16 +55,20 @@ struct StateEntry {
 /// Throws Error(BadData) with `what` and the faults, unless there are none.
 void check_no_faults(const std::string& what, const std::string& faults);
 
-/// Returns the optimizer's shards by name of their parameter; none for null.
-[[nodiscard]] std::map<std::string, OptimizerShard> shards_of(
-    const CheckpointableOptimizer* optimizer);
+/// A tensor of which this rank holds a range, as checkpoints name it.
+struct HeldTensor {
+  std::string kind;    ///< "value", or one of OptimizerShard
+  std::string name;    ///< of the parameter or buffer
+  int64_t begin = 0;   ///< the first element of `values` in the whole tensor
+  ShardValues values;  ///< not empty
+};
+
+/// Returns the values of the entries, and the tensors of an optimizer's `shards` of them.
+[[nodiscard]] std::vector<HeldTensor> held_tensors(const std::vector<StateEntry>& entries,
+                                                   const std::vector<OptimizerShard>& shards);
 
 /// Returns by shard rank the world's rank that sends its pieces: the first replica's. Collective.
 [[nodiscard]] std::vector<int> senders(ShardedModule& model);
-
-/// Runs `work` on every rank. If it throws on one, every rank throws that rank's Error, which
-/// begins with `failure`. Collective.
-void on_all_ranks(World& world, const std::string& failure, const std::function<void()>& work);
 
 /// Sends `numel` elements of rank `root`'s `source` [numel] to all ranks as `dtype`. Calls
 /// `take(first, values)` on every rank, the root too, with chunks in order; `values` is valid

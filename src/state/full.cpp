@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -207,7 +208,10 @@ struct MomentEntries {
 };
 
 std::vector<MomentEntries> moment_entries(ShardedModule& model, const AdamW& optimizer) {
-  const std::map<std::string, OptimizerShard> moments = shards_of(&optimizer);
+  std::map<std::string, OptimizerShard> moments;
+  for (OptimizerShard& shard : optimizer.state_shards()) {
+    moments.emplace(shard.parameter, std::move(shard));
+  }
   std::vector<MomentEntries> entries;
   for (const StateEntry& parameter : state_entries(model)) {
     const auto found = moments.find(parameter.name);

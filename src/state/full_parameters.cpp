@@ -1,14 +1,16 @@
-#include <algorithm>
 #include <exception>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
+#include <c10/util/ScopeExit.h>
 
+#include "rendezvous/agree.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
 #include "step/step.h"
+#include "storage/own_work.h"
 
 namespace sherd {
 
@@ -16,9 +18,11 @@ namespace {
 
 using detail::UnitState;
 
+using Units = std::vector<UnitState*>;
+
 // Returns the named unit and those inside it.
-std::vector<UnitState*> units_named(detail::Engine& engine, const std::string& name) {
-  std::vector<UnitState*> found;
+Units units_named(detail::Engine& engine, const std::string& name) {
+  Units found;
   std::string known;
   for (const auto& unit : engine.model.units) {
     if (name.empty() || unit->name() == name || unit->name().starts_with(name + ".")) {
@@ -33,83 +37,70 @@ std::vector<UnitState*> units_named(detail::Engine& engine, const std::string& n
   return found;
 }
 
-// Keeps units gathered while it lives.
-class Gathered {
- public:
-  Gathered(detail::Engine& engine, std::vector<UnitState*> units)
-      : engine_(engine), units_(std::move(units)) {}
-  Gathered(const Gathered&) = delete;
-  Gathered& operator=(const Gathered&) = delete;
-  ~Gathered() {
-    engine_.step.set_full_parameters_shown(false);
-    try {
-      for (UnitState* unit : units_) {
-        unit->reshard();
-      }
-      engine_.model.arena.trim();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a peer is lost; an exception in flight says so
+// Shows the whole parameters of the units.
+void gather(detail::Engine& engine, const Units& units) {
+  const at::AutoGradMode in_param_dtype(true);  // evaluation may gather fp32 masters
+  for (UnitState* unit : units) {
+    unit->unshard();
+    unit->wait_unshard();
+    for (const auto& segment : unit->segments()) {
+      engine.model.collectives.run(detail::Work::Local, "copy of parameters", unit->name(),
+                                   [&] { segment->copy_aside(); });
     }
   }
+  engine.step.set_full_parameters_shown(true);
+}
 
-  void gather() {
-    const at::AutoGradMode in_param_dtype(true);  // evaluation may gather fp32 masters
-    for (UnitState* unit : units_) {
-      unit->unshard();
-      unit->wait_unshard();
-      for (const auto& segment : unit->segments()) {
-        engine_.model.collectives.run(detail::Work::Local, "copy of parameters", unit->name(),
-                                      [&] { segment->copy_aside(); });
-      }
+// If it fails, a peer is lost, and an exception in flight says so.
+void shard_again(detail::Engine& engine, const Units& units) {
+  engine.step.set_full_parameters_shown(false);
+  detail::quietly([&] {
+    for (UnitState* unit : units) {
+      unit->reshard();
     }
-    engine_.step.set_full_parameters_shown(true);
+    engine.model.arena.trim();
+  });
+}
+
+void write_back(const UnitState& unit, const detail::UnitParameter& parameter) {
+  const detail::HeldPart held = unit.held_part(parameter);
+  if (held.range.size() == 0) {
+    return;
   }
+  const at::Tensor shown =
+      parameter.tensor.detach().view({-1}).narrow(0, held.range.begin, held.range.size());
+  const auto in_use = held.segment.parameters().use(held.segment.travelling(), /*writes=*/true);
+  const at::Tensor travelling = held.of(held.segment.travelling());
+  if (!held.segment.has_split_master() && !held.segment.has_separate_master()) {
+    travelling.copy_(shown);
+    return;
+  }
+  const at::Tensor changed =
+      shown.view(at::kShort).ne(travelling.to(shown.device()).view(at::kShort));
+  held.values().for_each_stretch(
+      /*writes=*/true, [&](int64_t first, const detail::ShardValues& part) {
+        const auto here = [&](const at::Tensor& all) { return all.narrow(0, first, part.numel()); };
+        part.write(
+            at::where(here(changed), here(shown).to(at::kFloat), part.read().to(changed.device())));
+      });
+}
 
-  // Writes back the elements that differ from what was gathered; the other masters keep their bits.
-  void write_back() {
-    for (UnitState* unit : units_) {
-      for (const auto& segment : unit->segments()) {
-        engine_.model.collectives.run(detail::Work::Wait, "wait for readers", unit->name(),
-                                      [&] { segment->begin_update(); });
-      }
-    }
-    engine_.step.writing_begins(detail::State::Values, "with_full_parameters");
-    for (UnitState* unit : units_) {
-      for (const detail::UnitParameter& parameter : unit->parameters()) {
-        engine_.model.collectives.run(detail::Work::Local, "copy of parameters", unit->name(),
-                                      [&] { write_back(*unit, parameter); });
-      }
+// Writes back the elements that differ from what was gathered; the other masters keep their bits.
+void write_back(detail::Engine& engine, const Units& units) {
+  for (UnitState* unit : units) {
+    for (const auto& segment : unit->segments()) {
+      engine.model.collectives.run(detail::Work::Wait, "wait for readers", unit->name(),
+                                   [&] { segment->begin_update(); });
     }
   }
-
- private:
-  static void write_back(const UnitState& unit, const detail::UnitParameter& parameter) {
-    const detail::HeldPart held = unit.held_part(parameter);
-    if (held.range.size() == 0) {
-      return;
+  engine.step.writing_begins(detail::State::Values, "with_full_parameters");
+  for (UnitState* unit : units) {
+    for (const detail::UnitParameter& parameter : unit->parameters()) {
+      engine.model.collectives.run(detail::Work::Local, "copy of parameters", unit->name(),
+                                   [&] { write_back(*unit, parameter); });
     }
-    const at::Tensor shown =
-        parameter.tensor.detach().view({-1}).narrow(0, held.range.begin, held.range.size());
-    const auto in_use = held.segment.parameters().use(held.segment.travelling(), /*writes=*/true);
-    const at::Tensor travelling = held.of(held.segment.travelling());
-    if (!held.segment.has_split_master() && !held.segment.has_separate_master()) {
-      travelling.copy_(shown);
-      return;
-    }
-    const at::Tensor changed =
-        shown.view(at::kShort).ne(travelling.to(shown.device()).view(at::kShort));
-    held.values().for_each_stretch(
-        /*writes=*/true, [&](int64_t first, const detail::ShardValues& part) {
-          const auto here = [&](const at::Tensor& all) {
-            return all.narrow(0, first, part.numel());
-          };
-          part.write(at::where(here(changed), here(shown).to(at::kFloat),
-                               part.read().to(changed.device())));
-        });
   }
-
-  detail::Engine& engine_;
-  std::vector<UnitState*> units_;
-};
+}
 
 // Calls `inspect` on every rank. If it throws, that rank rethrows; the others throw an Error.
 void inspect_on_all(World& world, const std::function<void()>& inspect) {
@@ -141,17 +132,17 @@ void with_full_parameters(ShardedModule& model, const std::string& unit,
   step.require_between_steps("with_full_parameters");
   step.check_whole("with_full_parameters");
   detail::require_values(engine.model, "with_full_parameters");
-  const std::vector<UnitState*> units = units_named(engine, unit);
+  const Units units = units_named(engine, unit);
   step.reshard_all();
   step.close_update_window();
   try {
     const at::NoGradGuard no_grad;
     {
-      Gathered gathered(engine, units);
-      gathered.gather();
+      const auto at_the_end = c10::make_scope_exit([&] { shard_again(engine, units); });
+      gather(engine, units);
       inspect_on_all(model.world(), inspect);
       if (options.writeback) {
-        gathered.write_back();
+        write_back(engine, units);
       }
     }
     if (options.writeback) {

@@ -145,8 +145,7 @@ void ParameterInit::draw(const Distribution& distribution) {
   }
   constexpr int64_t kPerBlock = kernels::RandomWords::kPerBlock;
   // Offloaded elements of a GPU's model are drawn on the GPU, too.
-  const c10::Device device =
-      detail::has_device_kernels(device_.type()) ? device_ : c10::Device(c10::kCPU);
+  const c10::Device device = device_.is_meta() ? c10::Device(c10::kCPU) : device_;
   // 4 MiB of fp32 stay in a CPU's cache; a GPU takes 64 MiB.
   const int64_t most = int64_t{1} << (device.is_cpu() ? 20 : 24);
   const kernels::RandomWords words{seed_, kernels::stable_hash(entry_.name)};

@@ -10,6 +10,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "files/sha256.h"
+#include "rendezvous/agree.h"
 #include "sherd/checkpoint.h"
 #include "sherd/error.h"
 #include "sherd/safetensors.h"
@@ -84,15 +85,16 @@ void read_verified(const ShardBlock& block, const Range& wanted, const at::Tenso
 // The files of one checkpoint's folder, opened when first needed.
 class ShardFiles {
  public:
-  explicit ShardFiles(std::string folder) : folder_(std::move(folder)) {}
+  // `manifest`: the folder's, which must outlive it.
+  ShardFiles(std::string folder, const CheckpointManifest& manifest)
+      : folder_(std::move(folder)), manifest_(manifest) {}
 
   // Adds the blocks with any of the elements `wanted` of a piece's tensor: `kind` is "value" or one
-  // of OptimizerShard, `block_bytes` that of the manifest. Reads the file's header alone. Throws as
-  // SafetensorsFile, and Error(BadData), naming file and tensor, if the file does not match the
-  // manifest.
+  // of OptimizerShard. Reads the file's header alone. Throws as SafetensorsFile, and
+  // Error(BadData), naming file and tensor, if the file does not match the manifest.
   void add_blocks(std::vector<ShardBlock>& blocks, const CheckpointPiece& piece,
-                  const std::string& kind, const std::string& parameter, int64_t block_bytes,
-                  const Range& wanted) {
+                  const std::string& kind, const std::string& parameter, const Range& wanted) {
+    const int64_t block_bytes = manifest_.block_bytes;
     const std::string path = folder_ + "/" + piece.file;
     const SafetensorsFile& file = files_.try_emplace(piece.file, path).first->second;
     const std::string name = kind + "/" + parameter;
@@ -113,6 +115,25 @@ class ShardFiles {
     }
   }
 
+  // Returns all blocks that the manifest names.
+  [[nodiscard]] std::vector<ShardBlock> all_blocks() {
+    std::vector<ShardBlock> blocks;
+    for (const auto* tensors :
+         {&manifest_.parameters, manifest_.buffers ? &*manifest_.buffers : nullptr}) {
+      if (tensors == nullptr) {
+        continue;
+      }
+      for (const auto& [name, tensor] : *tensors) {
+        for (const CheckpointPiece& piece : tensor.pieces) {
+          for (const auto& [kind, digests] : piece.sha256) {
+            add_blocks(blocks, piece, kind, name, {0, piece.end - piece.begin});
+          }
+        }
+      }
+    }
+    return blocks;
+  }
+
   // Refuses a tensor of an opened file whose blocks were never requested: the manifest does not
   // name it. Throws Error(BadData).
   void check_all_named() const {
@@ -127,6 +148,7 @@ class ShardFiles {
 
  private:
   std::string folder_;
+  const CheckpointManifest& manifest_;
   std::map<std::string, SafetensorsFile> files_;
   std::set<std::string> named_;
 };
@@ -225,58 +247,38 @@ std::vector<OptimizerShard> shards_to_fill(const std::string& folder, LoadedOpti
   }
 }
 
-// Returns one read per block that holds elements of this rank, after checking the files' headers.
-std::vector<HostWork> planned_reads(ShardFiles& files, const std::string& folder,
-                                    const CheckpointManifest& manifest, const Entries& entries,
-                                    const std::vector<OptimizerShard>& shards) {
-  std::vector<HostWork> reads;
-  // `start`: the first element of the piece, in elements of `values`; may be below 0.
-  const auto add_block = [&](const ShardBlock& block, const Range& wanted, int64_t start,
-                             const ShardValues& values) {
-    if (!can_be_read_as(block.entry->dtype, values)) {
-      throw Error(ExitCode::BadData, "the checkpoint in '" + folder +
-                                         "' is of another model: its tensor '" + block.entry->name +
-                                         "' holds " + std::string(block.entry->dtype_name) +
-                                         ", and the model's " + c10::toString(values.dtype()) +
-                                         ". Load it into the model that it was made from.");
+// Adds a read for each block that holds elements of the tensor, after checking its file's header.
+void plan_reads(std::vector<HostWork>& reads, ShardFiles& files, const std::string& folder,
+                const CheckpointManifest& manifest, const HeldTensor& tensor) {
+  for (const CheckpointPiece& piece : find_saved(manifest, tensor.name)->pieces) {
+    const Range held =
+        common({piece.begin, piece.end}, {tensor.begin, tensor.begin + tensor.values.numel()});
+    if (held.size() <= 0) {
+      continue;
     }
-    const Range part = common(block.elements, wanted);
-    reads.push_back(
-        {values.narrow(start + part.begin, part.size()),
-         [block, part](int64_t, const at::Tensor& host) { read_verified(block, part, host); }});
-  };
-  const auto add = [&](const std::string& kind, const std::string& name, int64_t begin,
-                       const ShardValues& values) {
-    for (const CheckpointPiece& piece : find_saved(manifest, name)->pieces) {
-      const Range held = common({piece.begin, piece.end}, {begin, begin + values.numel()});
-      if (held.size() > 0) {
-        const Range wanted{held.begin - piece.begin, held.end - piece.begin};
-        std::vector<ShardBlock> blocks;
-        files.add_blocks(blocks, piece, kind, name, manifest.block_bytes, wanted);
-        for (const ShardBlock& block : blocks) {
-          add_block(block, wanted, piece.begin - begin, values);
-        }
+    const Range wanted{held.begin - piece.begin, held.end - piece.begin};
+    std::vector<ShardBlock> blocks;
+    files.add_blocks(blocks, piece, tensor.kind, tensor.name, wanted);
+    for (const ShardBlock& block : blocks) {
+      if (!can_be_read_as(block.entry->dtype, tensor.values)) {
+        throw Error(ExitCode::BadData,
+                    "the checkpoint in '" + folder + "' is of another model: its tensor '" +
+                        block.entry->name + "' holds " + std::string(block.entry->dtype_name) +
+                        ", and the model's " + c10::toString(tensor.values.dtype()) +
+                        ". Load it into the model that it was made from.");
       }
-    }
-  };
-  std::map<std::string, int64_t> begins;
-  for (const StateEntry& entry : entries) {
-    begins[entry.name] = entry.begin;
-    add("value", entry.name, entry.begin, entry.mine);
-  }
-  for (const OptimizerShard& shard : shards) {
-    for (const auto& [kind, tensor] : shard.tensors) {
-      add(kind, shard.parameter, begins.at(shard.parameter),
-          ShardValues(tensor).resting(shard.use));
+      const Range part = common(block.elements, wanted);
+      reads.push_back(
+          {tensor.values.narrow(piece.begin - tensor.begin + part.begin, part.size()),
+           [block, part](int64_t, const at::Tensor& host) { read_verified(block, part, host); }});
     }
   }
-  return reads;
 }
 
 CheckpointManifest load(const std::string& folder, ShardedModule& model,
                         LoadedOptimizer optimizer) {
   CheckpointManifest manifest;
-  ShardFiles files(folder);
+  ShardFiles files(folder, manifest);
   Entries entries;
   std::vector<OptimizerShard> shards;
   std::vector<HostWork> reads;
@@ -285,7 +287,9 @@ CheckpointManifest load(const std::string& folder, ShardedModule& model,
     entries = entries_of(folder, model, manifest);
     check_same_model(folder, manifest, entries);
     shards = shards_to_fill(folder, optimizer, manifest);
-    reads = planned_reads(files, folder, manifest, entries, shards);
+    for (const HeldTensor& tensor : held_tensors(entries, shards)) {
+      plan_reads(reads, files, folder, manifest, tensor);
+    }
   });
   Step& step = engine_of(model).step;
   ShardWriter writer(step, "load_checkpoint");
@@ -317,16 +321,16 @@ CheckpointManifest load_checkpoint(ShardedModule& model, const std::string& fold
 
 CheckpointManifest verify_checkpoint(const std::string& folder) {
   CheckpointManifest manifest = CheckpointManifest::read(folder);
-  detail::ShardFiles files(folder);
-  std::vector<detail::ShardBlock> blocks;
-  detail::for_each_piece(manifest, [&](const std::string& name, const CheckpointPiece& piece) {
-    for (const auto& [kind, digests] : piece.sha256) {
-      files.add_blocks(blocks, piece, kind, name, manifest.block_bytes,
-                       {0, piece.end - piece.begin});
-    }
-  });
+  detail::ShardFiles files(folder, manifest);
+  const std::vector<detail::ShardBlock> blocks = files.all_blocks();
   files.check_all_named();
   detail::in_parallel(blocks.size(), [&](size_t i) { read_verified(blocks[i], {}, {}); });
+  return manifest;
+}
+
+CheckpointManifest require_checkpoint_files(const std::string& folder) {
+  CheckpointManifest manifest = CheckpointManifest::read(folder);
+  static_cast<void>(detail::ShardFiles(folder, manifest).all_blocks());
   return manifest;
 }
 
@@ -341,11 +345,10 @@ void read_checkpoint_values(const std::string& folder, const CheckpointManifest&
                                      "from the base."
                                    : "."));
   }
-  detail::ShardFiles files(folder);
+  detail::ShardFiles files(folder, manifest);
   std::vector<detail::ShardBlock> blocks;
   for (const CheckpointPiece& piece : found->second.pieces) {
-    files.add_blocks(blocks, piece, "value", name, manifest.block_bytes,
-                     {0, piece.end - piece.begin});
+    files.add_blocks(blocks, piece, "value", name, {0, piece.end - piece.begin});
   }
   const size_t at_a_time = static_cast<size_t>(std::min(at::get_num_threads(), 4));
   for (size_t first = 0; first < blocks.size(); first += at_a_time) {

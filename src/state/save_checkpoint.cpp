@@ -21,19 +21,11 @@ namespace sherd {
 
 namespace {
 
+using detail::HeldTensor;
 using nlohmann::json;
 
 using Digests = std::vector<std::string>;               // by block
 using SavedOptimizer = const CheckpointableOptimizer*;  // null: none
-
-// A tensor that this rank writes.
-struct HeldTensor {
-  std::string kind;
-  std::string name;        // of the parameter or buffer
-  detail::Range elements;  // of the whole tensor
-  detail::ShardValues values;
-  Digests digests = {};
-};
 
 // Returns the entries that the checkpoint holds.
 std::vector<detail::StateEntry> saved_entries(ShardedModule& model,
@@ -45,28 +37,18 @@ std::vector<detail::StateEntry> saved_entries(ShardedModule& model,
   return entries;
 }
 
-std::vector<HeldTensor> held_tensors(ShardedModule& model, SavedOptimizer optimizer,
-                                     const CheckpointContents& contents) {
-  const std::map<std::string, OptimizerShard> shards = detail::shards_of(optimizer);
-  const bool writes_buffers = detail::engine_of(model).model.mesh.shard_rank() == 0;
-  std::vector<HeldTensor> held;
-  for (const detail::StateEntry& entry : saved_entries(model, contents)) {
-    if (entry.mine.numel() == 0 || (entry.is_buffer() && !writes_buffers)) {
-      continue;
-    }
-    std::map<std::string, detail::ShardValues> tensors;  // by kind
-    if (const auto shard = shards.find(entry.name); shard != shards.end()) {
-      for (const auto& [kind, tensor] : shard->second.tensors) {
-        tensors[kind] = detail::ShardValues(tensor).resting(shard->second.use);
-      }
-    }
-    tensors["value"] = entry.mine;
-    const detail::Range elements{entry.begin, entry.begin + entry.mine.numel()};
-    for (const auto& [kind, values] : tensors) {
-      held.push_back({kind, entry.name, elements, values});
-    }
+std::vector<OptimizerShard> shards_of(SavedOptimizer optimizer) {
+  return optimizer == nullptr ? std::vector<OptimizerShard>() : optimizer->state_shards();
+}
+
+// Returns what this rank writes: the first one, the buffers.
+std::vector<HeldTensor> written_tensors(ShardedModule& model, SavedOptimizer optimizer,
+                                        const CheckpointContents& contents) {
+  std::vector<detail::StateEntry> entries = saved_entries(model, contents);
+  if (detail::engine_of(model).model.mesh.shard_rank() != 0) {
+    std::erase_if(entries, [](const detail::StateEntry& entry) { return entry.is_buffer(); });
   }
-  return held;
+  return detail::held_tensors(entries, shards_of(optimizer));
 }
 
 // The longest time of one write or fsync on a slow disk or file server: other ranks wait as long.
@@ -112,12 +94,13 @@ class ReportedWriter {
 };
 
 // Adds the writing of each block of a tensor, which also computes its digest.
-void plan_writes(ReportedWriter& writer, HeldTensor& held, std::vector<detail::HostWork>& writes) {
+void plan_writes(ReportedWriter& writer, const HeldTensor& held, Digests& digests,
+                 std::vector<detail::HostWork>& writes) {
   const auto element = static_cast<int64_t>(c10::elementSize(held.values.dtype()));
   const int64_t at_a_time = kDigestBlockBytes / element;
-  held.digests.resize(
+  digests.resize(
       static_cast<size_t>(detail::blocks_in(held.values.numel() * element, kDigestBlockBytes)));
-  for (size_t i = 0; i < held.digests.size(); ++i) {
+  for (size_t i = 0; i < digests.size(); ++i) {
     const int64_t begin = static_cast<int64_t>(i) * at_a_time;
     const int64_t numel = std::min(at_a_time, held.values.numel() - begin);
     writes.push_back({held.values.narrow(begin, numel),
@@ -126,7 +109,7 @@ void plan_writes(ReportedWriter& writer, HeldTensor& held, std::vector<detail::H
                         writer.write(held.kind + "/" + held.name, (begin + first) * element, part,
                                      *digest);
                         if (first + part.numel() == numel) {
-                          held.digests[i] = digest->finish();
+                          digests[i] = digest->finish();
                         }
                       }});
   }
@@ -136,7 +119,7 @@ using Pieces = std::map<std::string, CheckpointPiece>;  // by name
 
 // Writes this rank's file and returns its pieces.
 Pieces write_shard(const World& world, const std::string& folder, const std::string& file,
-                   std::vector<HeldTensor> held) {
+                   const std::vector<HeldTensor>& held) {
   std::vector<SafetensorsSpec> specs;
   for (const HeldTensor& tensor : held) {
     specs.push_back(
@@ -146,18 +129,19 @@ Pieces write_shard(const World& world, const std::string& folder, const std::str
   SafetensorsWriter writer(folder + "/" + file, specs);
   ReportedWriter reported(phase, writer);
   std::vector<detail::HostWork> writes;
-  for (HeldTensor& tensor : held) {
-    plan_writes(reported, tensor, writes);
+  std::vector<Digests> digests(held.size());
+  for (size_t i = 0; i < held.size(); ++i) {
+    plan_writes(reported, held[i], digests[i], writes);
   }
   detail::on_host_in_parallel(writes, detail::HostUse::Reads);
   writer.finish();
   Pieces pieces;
-  for (const HeldTensor& tensor : held) {
-    CheckpointPiece& piece = pieces[tensor.name];
+  for (size_t i = 0; i < held.size(); ++i) {
+    CheckpointPiece& piece = pieces[held[i].name];
     piece.file = file;
-    piece.begin = tensor.elements.begin;
-    piece.end = tensor.elements.end;
-    piece.sha256[tensor.kind] = tensor.digests;
+    piece.begin = held[i].begin;
+    piece.end = held[i].begin + held[i].values.numel();
+    piece.sha256[held[i].kind] = digests[i];
   }
   return pieces;
 }
@@ -174,9 +158,9 @@ CheckpointManifest describe(ShardedModule& model, SavedOptimizer optimizer,
   for (const detail::StateEntry& entry : saved_entries(model, contents)) {
     (entry.is_buffer() ? *manifest.buffers : manifest.parameters)[entry.name].shape = entry.shape;
   }
-  for (const auto& [name, shard] : detail::shards_of(optimizer)) {
+  for (const OptimizerShard& shard : shards_of(optimizer)) {
     if (shard.steps != manifest.optimizer_steps) {
-      manifest.parameters.at(name).optimizer_steps = shard.steps;
+      manifest.parameters.at(shard.parameter).optimizer_steps = shard.steps;
     }
   }
   const int shard_size = detail::engine_of(model).model.mesh.shard_size();
@@ -219,7 +203,7 @@ void save(const std::string& folder, ShardedModule& model, SavedOptimizer optimi
       }
       const std::string file = detail::shard_file_name(mesh.shard_rank(), mesh.shard_size());
       const json pieces =
-          write_shard(world, temporary, file, held_tensors(model, optimizer, contents));
+          write_shard(world, temporary, file, written_tensors(model, optimizer, contents));
       detail::rest(detail::engine_of(model).model);
       return pieces.dump();
     });

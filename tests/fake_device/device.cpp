@@ -14,8 +14,10 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include "kernels/shard_math.h"
 #include "tests/fake_device/captures.h"
 #include "tests/fake_device/fake_device.h"
+#include "tests/fake_device/shard_kernels.h"
 #include "tests/fake_device/streams.h"
 
 namespace sherd::fake {
@@ -148,6 +150,8 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     }
   }
   c10::Stream getStream(c10::Device device) const override { return current_stream(device); }
+  // The engine's kernels go to the current one (shard_kernels.cpp).
+  void* getStreamNativeHandle(const c10::Stream /*stream*/) const override { return nullptr; }
   c10::Stream getDefaultStream(c10::Device device) const override { return default_stream(device); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*is_high*/) const override {
     return pool_stream(device);
@@ -225,6 +229,7 @@ void register_device() {
     c10::register_privateuse1_backend("fake");
     c10::SetAllocator(kDevice, &allocator);
     at::RegisterPrivateUse1HooksInterface(&hooks);
+    detail::set_device_kernels(kDevice, fake_kernels());
     detail::set_device_functions(kDevice, &functions);
     return true;
   }();

@@ -178,12 +178,17 @@ TouchedRanges ranges_of(const Touched& touched) {
 
 void issue(const c10::Stream& stream, const std::string& name, const Touched& touched,
            std::function<void()> work) {
+  issue(stream, name, ranges_of(touched), std::move(work));
+}
+
+void issue(const c10::Stream& stream, const std::string& name, const TouchedRanges& touched,
+           std::function<void()> work) {
   if (const auto capture = capture_with(stream)) {
-    capture->add(stream, name, ranges_of(touched), std::move(work));
+    capture->add(stream, name, touched, std::move(work));
     return;
   }
   count_launch(stream.device_index());
-  repeat(stream, name, ranges_of(touched), std::move(work));
+  repeat(stream, name, touched, std::move(work));
 }
 
 void repeat(const c10::Stream& stream, const std::string& name, const TouchedRanges& touched,

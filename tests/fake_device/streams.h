@@ -58,6 +58,8 @@ struct TouchedRanges {
 /// it.
 void issue(const c10::Stream& stream, const std::string& name, const Touched& touched,
            std::function<void()> work);
+void issue(const c10::Stream& stream, const std::string& name, const TouchedRanges& touched,
+           std::function<void()> work);
 /// The same of an operation that a graph repeats: it is no launch of the host's.
 void repeat(const c10::Stream& stream, const std::string& name, const TouchedRanges& touched,
             std::function<void()> work);

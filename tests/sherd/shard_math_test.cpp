@@ -2,9 +2,7 @@
 
 #include "src/kernels/shard_math.h"
 
-#include <bit>
 #include <cmath>
-#include <limits>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -20,6 +18,10 @@ namespace {
 
 constexpr int64_t kNumel = (int64_t{1} << 20) + 12345;  // three parts
 
+double squares_of(const at::Tensor& values) {
+  return shard_math::sum_of_squares_on_device(values).item<double>();
+}
+
 struct Outcome {
   std::vector<at::Tensor> tensors;
   double squares = 0;
@@ -33,7 +35,7 @@ Outcome compute(int threads, c10::ScalarType moments) {
     shard_math::sum_in_rank_order(sum, /*accumulate=*/true, 0.5F, {halves, halves});
     const double squares =
         shard_math::sum_in_rank_order(sum, /*accumulate=*/true, 0.25F, {at::randn({kNumel})});
-    EXPECT_EQ(squares, shard_math::sum_of_squares(sum));
+    EXPECT_EQ(squares, squares_of(sum));
     shard_math::scale_in_place(sum, 1.5F);
     shard_math::AdamWTensors tensors{at::randn({kNumel}),
                                      at::zeros({kNumel}, moments),
@@ -52,7 +54,7 @@ Outcome compute(int threads, c10::ScalarType moments) {
     shard_math::round_into(tensors.master, rounded);
     return Outcome{
         {sum, tensors.master, tensors.exp_avg, tensors.exp_avg_sq, tensors.travelling, rounded},
-        shard_math::sum_of_squares(sum)};
+        squares_of(sum)};
   });
 }
 
@@ -69,25 +71,16 @@ TEST(ShardMath, GivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
-// Where there are no loops of one's own, LibTorch's operators draw the same bits.
-TEST(ShardMath, RoundsAtRandomByTheSameNoiseOnEveryDevice) {
-  constexpr int64_t kFirst = (int64_t{1} << 32) - 5;  // past 32 bits
-  constexpr int64_t kCount = 4096;
-  const at::Tensor noise = shard_math::rounding_noise(kFirst, kCount, 77, at::kCPU);
-  at::Tensor values = test::seeded(6, [] { return at::randn({kCount}); });
-  values[3] = std::numeric_limits<float>::quiet_NaN();
-  values[4] = std::numeric_limits<float>::infinity();
-  const at::Tensor rounded = at::empty({kCount}, at::kBFloat16);
-  shard_math::round_at_random(values, rounded, noise);
-  for (int64_t i = 0; i < kCount; ++i) {
-    const uint32_t expected = kernels::rounding_noise(static_cast<uint64_t>(kFirst + i), 77);
-    ASSERT_EQ(noise[i].item<int64_t>(), expected) << i;
-    const auto bits = std::bit_cast<uint32_t>(values[i].item<float>());
-    const auto found = rounded[i].item<at::BFloat16>();
-    if (i == 3) {
-      EXPECT_TRUE(std::isnan(static_cast<float>(found)));
+// Every one, infinities and NaN among them.
+TEST(ShardMath, WidensFp16AsLibTorchDoes) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float expected = static_cast<float>(at::Half(half, at::Half::from_bits()));
+    const float found = kernels::widened(kernels::Float16{half});
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(found)) << bits;
     } else {
-      ASSERT_EQ(found.x, (bits + (expected & 0xffffU)) >> 16) << i;
+      EXPECT_EQ(kernels::bits_of(found), kernels::bits_of(expected)) << bits;
     }
   }
 }

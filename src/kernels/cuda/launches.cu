@@ -64,15 +64,9 @@ void launch(const char* name, kernels::Stream stream, const Flat& flat,
                         arguments...);
 }
 
-void add_up_parts(const Squares& squares, int64_t numel, kernels::Stream stream) {
-  gpu::launch<kThreads>("sum_parts", gpu::stream_at(stream), 1, sum_parts<kThreads>, squares.parts,
-                        blocks_for(numel), squares.sum);
-}
-
-void sum_in_order(Values out, bool accumulate, float scale, const DeviceKernels::Sources& sources,
-                  int64_t numel, const Squares& squares, kernels::Stream stream) {
-  double* const parts = squares.sum != nullptr ? squares.parts : nullptr;
-  const auto sum = [&]<class Out, class In>(Out* typed_out, std::span<const In* const> typed) {
+void sum_in_order(Values out, bool accumulate, float scale, const kernels::Sources& sources,
+                  int64_t numel, kernels::Stream stream) {
+  const auto sum = [&]<class Out, class In>(Out* typed_out, const std::vector<const In*>& typed) {
     Sources<In> all;
     unsigned aligned_in_all = aligned(typed_out);
     for (const In* source : typed) {
@@ -84,12 +78,9 @@ void sum_in_order(Values out, bool accumulate, float scale, const DeviceKernels:
     }
     all.distance = all.count > kMaxSources ? typed[1] - typed[0] : 0;
     launch("sum_in_rank_order", stream, cut(numel, aligned_in_all),
-           sum_in_rank_order<Out, In, kThreads>, typed_out, accumulate, scale, all, parts);
+           sum_in_rank_order<Out, In, kThreads>, typed_out, accumulate, scale, all);
   };
   std::visit(sum, out, sources);
-  if (parts != nullptr) {
-    add_up_parts(squares, numel, stream);
-  }
 }
 
 void sum_squares(ConstValues values, int64_t numel, const Squares& squares,
@@ -100,7 +91,8 @@ void sum_squares(ConstValues values, int64_t numel, const Squares& squares,
                squares.parts);
       },
       values);
-  add_up_parts(squares, numel, stream);
+  gpu::launch<kThreads>("sum_parts", gpu::stream_at(stream), 1, sum_parts<kThreads>, squares.parts,
+                        blocks_for(numel), squares.sum);
 }
 
 void find_clip_factor(const double* squares, double max_norm, float* factor,
@@ -184,8 +176,7 @@ void fill_random(float* out, uint64_t first_block, int64_t blocks, const RandomW
 }  // namespace
 
 const DeviceKernels& device_kernels() {
-  static constexpr DeviceKernels kKernels = {.max_sources = kMaxSources,
-                                             .sum_in_rank_order = sum_in_order,
+  static constexpr DeviceKernels kKernels = {.sum_in_rank_order = sum_in_order,
                                              .sum_of_squares = sum_squares,
                                              .clip_factor = find_clip_factor,
                                              .scale_in_place = scale,

@@ -11,6 +11,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include "sherd/error.h"
 #include "src/kernels/kernels.h"
 #include "src/storage/movable_storage.h"
 #include "tests/support/seeded.h"
@@ -76,6 +77,10 @@ class ShardMathOnADevice : public testing::Test {
   }
 };
 
+double squares_of(const at::Tensor& values) {
+  return shard_math::sum_of_squares_on_device(values).item<double>();
+}
+
 TEST_F(ShardMathOnADevice, SumsByItsKernels) {
   for (const auto of_sum : {at::kFloat, at::kBFloat16}) {
     for (const auto of_sources : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -88,11 +93,11 @@ TEST_F(ShardMathOnADevice, SumsByItsKernels) {
 
       const std::vector<at::Tensor> sources = {on_device(b), on_device(a)};
       shard_math::sum_in_rank_order(expected, false, 0.5F, {b, a});
-      const double squares = shard_math::sum_of_squares(expected);
+      const double squares = squares_of(expected);
       const at::Tensor on = on_device(found);
       shard_math::sum_in_rank_order(on, false, 0.5F, sources);
       EXPECT_TRUE(at::equal(found, expected));
-      EXPECT_NEAR(shard_math::sum_of_squares(on), squares, 1e-6 * squares);
+      EXPECT_NEAR(squares_of(on), squares, 1e-6 * squares);
     }
   }
 }
@@ -185,48 +190,20 @@ TEST_F(ShardMathOnADevice, UpdatesByItsKernelsWithAFactorOfTheDevice) {
   }
 }
 
-// ATen's operators take a factor that is a tensor, too: here of a gradient in fp16.
-TEST_F(ShardMathOnADevice, ATenTakesTheFactorAsWell) {
-  const auto updated = [](const at::Tensor& grad_scale, float by_value) {
-    shard_math::AdamWTensors tensors{.master = values(1),
-                                     .exp_avg = values(2),
-                                     .exp_avg_sq = values(3).abs(),
-                                     .gradient = values(4, at::kHalf),
-                                     .travelling = {}};
-    tensors.grad_scale = grad_scale;
-    shard_math::adamw(tensors, {.step_size = 0.1F,
-                                .one_minus_beta1 = 0.1F,
-                                .beta2 = 0.9F,
-                                .one_minus_beta2 = 0.1F,
-                                .grad_scale = by_value});
-    return tensors.master;
-  };
-  EXPECT_TRUE(at::equal(updated(at::scalar_tensor(0.3F), NAN), updated({}, 0.3F)));
-}
-
 TEST_F(ShardMathOnADevice, FindsTheFactorOfClipping) {
   for (const double squares : {0.0, 0.25, 9.0, double{INFINITY}, double{NAN}}) {
     const double wanted = 2.0 / (std::sqrt(squares) + 1e-6);
     const float expected = wanted < 1 ? static_cast<float>(wanted) : 1.0F;
     const at::Tensor sum = at::scalar_tensor(squares, at::kDouble);
-    EXPECT_FLOAT_EQ(shard_math::clip_factor_on_device(sum, 2.0).item<float>(), expected);
     EXPECT_EQ(shard_math::clip_factor_on_device(on_device(sum), 2.0).item<float>(), expected);
   }
 }
 
-// Other dtypes, more sources than a launch lists where they lie anyhow, and any device before there
-// are kernels: ATen's part, which has nothing for this one.
-TEST_F(ShardMathOnADevice, LeavesTheRestToATen) {
-  const at::Tensor memory = values(1), doubles = values(2, at::kDouble);
-  const at::Tensor sum = on_device(memory);
-  EXPECT_THROW(shard_math::sum_in_rank_order(sum, true, 1, {on_device(doubles)}),
-               c10::NotImplementedError);
-  std::vector<at::Tensor> many(128, sum);
-  many.push_back(on_device(values(3)));
-  EXPECT_THROW(shard_math::sum_in_rank_order(sum, true, 1, many), c10::NotImplementedError);
-  shard_math::scale_in_place(sum, 2);
+TEST_F(ShardMathOnADevice, RefusesADeviceWithoutKernels) {
+  const at::Tensor memory = values(1);
+  const at::Tensor values_there = on_device(memory);
   set_device_kernels(kPlayed, nullptr);
-  EXPECT_THROW(shard_math::scale_in_place(sum, 2), c10::NotImplementedError);
+  EXPECT_THROW(shard_math::scale_in_place(values_there, 2), Error);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -32,9 +31,9 @@ TEST(TrafficOnGpus, OfSumsAndValuesIsEachArrayOnce) {
     const int64_t n = range.numel, blocks = (n + 2047) / 2048;
     const kernels::Squares squares{&sum, parts.data()};
     const kernels::SplitMaster split{begin(halves, range), begin(low, range)};
-    const float* const sources[] = {begin(floats, range), begin(more, range)};
+    const std::vector<const float*> sources = {begin(floats, range), begin(more, range)};
     const Moved moved = moved_by([&](const kernels::DeviceKernels& kernels) {
-      kernels.sum_in_rank_order(begin(halves, range), true, 1, std::span(sources), n, {}, nullptr);
+      kernels.sum_in_rank_order(begin(halves, range), true, 1, sources, n, nullptr);
       kernels.sum_of_squares(begin(halves, range), n, squares, nullptr);
       kernels.scale_in_place(begin(halves, range), 2, n, nullptr);
       kernels.to_bfloat16(begin(floats, range), begin(halves, range), n, nullptr);

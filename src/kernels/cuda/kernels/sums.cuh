@@ -37,14 +37,11 @@ GPU_FUNCTION void store_part(double* parts, double value) {
   }
 }
 
-/// kernels::sum_in_rank_order(), to its bits. `parts` [blocks]: of the result's squares; null: not
-/// wanted. Bytes of one element: sizeof(In) of each source, sizeof(Out), the same again where it
-/// accumulates.
+/// kernels::sum_in_rank_order(), to its bits. Bytes of one element: sizeof(In) of each source,
+/// sizeof(Out), the same again where it accumulates.
 template <class Out, class In, int kThreads>
 GPU_KERNEL(kThreads, 4)
-sum_in_rank_order(Flat flat, Out* out, bool accumulate, float scale, Sources<In> sources,
-                  double* parts) {
-  double squares = 0;
+sum_in_rank_order(Flat flat, Out* out, bool accumulate, float scale, Sources<In> sources) {
   for_flat<kThreads>(flat, [&]<int kElements>(Count<kElements>, int64_t at) {
     float sum[kElements];
     for (int i = 0; i < kElements; ++i) {
@@ -61,13 +58,7 @@ sum_in_rank_order(Flat flat, Out* out, bool accumulate, float scale, Sources<In>
       }
     }
     store(out + at, sum);
-    if (parts != nullptr) {
-      add_squares(squares, sum);
-    }
   });
-  if (parts != nullptr) {
-    store_part<kThreads>(parts, squares);
-  }
 }
 
 /// `parts` [blocks]. Bytes of one element: sizeof(T).
