@@ -19,7 +19,6 @@
 
 #include "sherd/error.h"
 #include "sherd/unit.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/device.h"
 
@@ -253,6 +252,12 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
   }
 };
 
+TensorList places_of(std::vector<at::Tensor>& tensors) {
+  TensorList places;
+  collect_tensors(tensors, places);
+  return places;
+}
+
 }  // namespace
 
 GeneratorStates generator_states(c10::Device device) {
@@ -294,18 +299,6 @@ bool ForwardScope::is_trained_inside() const {
     return is_inside && std::ranges::any_of(unit->parameters(), is_trained);
   });
 }
-
-namespace {
-
-TensorList places_of(std::vector<at::Tensor>& tensors) {
-  TensorList places;
-  for (at::Tensor& tensor : tensors) {
-    places.push_back(&tensor);
-  }
-  return places;
-}
-
-}  // namespace
 
 std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
                                                  const std::vector<at::Tensor>& inputs) {

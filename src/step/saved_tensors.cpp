@@ -13,7 +13,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "sherd/error.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/movable_storage.h"
 
