@@ -209,14 +209,12 @@ at::Tensor UnitState::begin_gradient_add(size_t parameter) {
 }
 
 bool UnitState::is_trained(const FlatSegment& segment) const {
-  if (!segment.layout().trainable) {
-    return false;
-  }
-  bool trained = segment.gradients()->bound();
-  for (size_t place = 0; !trained && place < segment.layout().places.size(); ++place) {
-    trained = parameter_at(segment, place).tensor.requires_grad();
-  }
-  return trained;
+  const auto requires_grad = [&](const ParameterPlace& place) {
+    return plan_.parameters[static_cast<size_t>(place.parameter)].tensor.requires_grad();
+  };
+  const SegmentLayout& layout = segment.layout();
+  return layout.trainable &&
+         (segment.gradients()->bound() || std::ranges::any_of(layout.places, requires_grad));
 }
 
 }  // namespace sherd::detail
