@@ -246,16 +246,19 @@ double Gradients::count_unused() const {
   return static_cast<double>(std::ranges::count_if(summed(), is_unused));
 }
 
-void Gradients::exchange_flags(const Reduce& reduce) {
-  const Summed all = summed();
-  std::vector<double> flags;
-  for (const auto& [gradients, place] : all) {
-    flags.push_back(gradients->used(place) ? 1 : 0);
+void Gradients::finish_agreement(double unused, const Reduce& reduce) {
+  if (unused > 0) {
+    const Summed all = summed();
+    std::vector<double> flags;
+    for (const auto& [gradients, place] : all) {
+      flags.push_back(gradients->used(place) ? 1 : 0);
+    }
+    reduce(flags);
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].first->set_used(all[i].second, flags[i] > 0);
+    }
   }
-  reduce(flags);
-  for (size_t i = 0; i < all.size(); ++i) {
-    all[i].first->set_used(all[i].second, flags[i] > 0);
-  }
+  use_is_agreed_ = true;
 }
 
 double Gradients::agree_on_cpu(double value, ReduceOp op) {
@@ -267,15 +270,12 @@ double Gradients::agree_on_cpu(double value, ReduceOp op) {
   if (const auto& replicas = model_.communicators->replicas) {
     replicas->all_reduce({&values[1], 1}, op);
   }
-  if (values[1] > 0) {  // the same number on every rank
-    exchange_flags([this](std::span<double> flags) {
-      model_.communicators->shards->all_reduce(flags, ReduceOp::Max);
-      if (const auto& replicas = model_.communicators->replicas) {
-        replicas->all_reduce(flags, ReduceOp::Max);
-      }
-    });
-  }
-  use_is_agreed_ = true;
+  finish_agreement(values[1], [this](std::span<double> flags) {
+    model_.communicators->shards->all_reduce(flags, ReduceOp::Max);
+    if (const auto& replicas = model_.communicators->replicas) {
+      replicas->all_reduce(flags, ReduceOp::Max);
+    }
+  });
   return values[0];
 }
 
@@ -306,10 +306,8 @@ void Gradients::agree_between_hosts() {
       throw_out_of_step(own);  // on every rank
     }
   }
-  if (most[0] > 0) {
-    exchange_flags([&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
-  }
-  use_is_agreed_ = true;
+  finish_agreement(most[0],
+                   [&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
 }
 
 at::Tensor Gradients::agree_on_use_with(const at::Tensor& value, ReduceOp op) {

@@ -119,7 +119,9 @@ class Gradients {
   [[nodiscard]] Summed summed() const;
   [[nodiscard]] double count_unused() const;
   using Reduce = std::function<void(std::span<double> flags)>;
-  void exchange_flags(const Reduce& reduce);
+  /// `unused`: how many some rank did not use, the same number on every rank. Unless it is 0, ranks
+  /// exchange a flag per parameter.
+  void finish_agreement(double unused, const Reduce& reduce);
 
   Model& model_;
   struct Reducing {

@@ -72,26 +72,20 @@ void FlatSegment::attach(const ModelCommunicators& communicators, Communicator::
     return;
   }
   gradients_->attach(communicators, id, ledger, stores);
-  const auto make = [&](c10::ScalarType dtype) {
-    return make_master(
-        stores.make(Part::Optimizer, layout_.shard_numel, dtype, MemoryKind::MasterShard));
-  };
-  if (has_split_master()) {
-    low_ = make(c10::kShort);
-  } else if (!has_separate_master()) {
-    master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
-  } else if (has_full_precision()) {
-    master_ = make_master(std::make_unique<ResidentStorage>(
+  if (has_full_precision()) {
+    separate_master_ = std::make_unique<ResidentStorage>(
         flat_tensor(communicators.full_precision->travelling_shard(id), layout_.shard_numel,
-                    c10::kFloat, layout_.device)));
-  } else {
-    master_ = make(c10::kFloat);
+                    c10::kFloat, layout_.device));
+  } else if (has_separate_master() || has_split_master()) {
+    separate_master_ =
+        stores.make(Part::Optimizer, layout_.shard_numel,
+                    has_split_master() ? c10::kShort : c10::kFloat, MemoryKind::MasterShard);
   }
-}
-
-const at::Tensor& FlatSegment::make_master(std::unique_ptr<Storage> storage) {
-  separate_master_ = std::move(storage);
-  return separate_master_->tensor();
+  if (separate_master_ != nullptr) {
+    (has_split_master() ? low_ : master_) = separate_master_->tensor();
+  } else if (layout_.dtype == c10::kFloat) {
+    master_ = travelling_;
+  }
 }
 
 // From their storage, or from the communicator's memory.

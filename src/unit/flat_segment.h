@@ -140,7 +140,6 @@ class FlatSegment {
   void fetch_parameters(const GatherArena& arena);
   void give_back_slot(GatherArena& arena);
   void take_parameters();
-  [[nodiscard]] const at::Tensor& make_master(std::unique_ptr<Storage> storage);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;

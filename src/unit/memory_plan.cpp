@@ -122,14 +122,12 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int replicas = model.mesh.replicate_size();
   const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard) +
                        model.offload->most_in_memory_bytes();
+  const int64_t all_sums = sizes.sum_bytes / rows;
+  const bool on_host = model.offload->gradient_slots() != nullptr;
+  const bool on_disk = !on_host && model.offload->file(Part::Gradients) != nullptr;
   const int64_t shards_of_sums =
-      model.offload->gradient_slots() != nullptr
-          ? std::min(gradients_at_once_bytes(model, /*on_host=*/true), sizes.sum_bytes / rows)
-          : sizes.sum_bytes / rows;
-  const bool is_on_disk =
-      model.offload->file(Part::Gradients) != nullptr && model.offload->gradient_slots() == nullptr;
-  const int64_t sums =
-      (is_on_disk ? 0 : shards_of_sums) + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
+      on_host ? std::min(gradients_at_once_bytes(model, on_host), all_sums) : all_sums;
+  const int64_t sums = (on_disk ? 0 : shards_of_sums) + (replicas > 1 ? all_sums / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool waits = !micro_batches.requires_gradient_sync ||
                      placements_of(model.options.strategy).gradients == Placement::Partial;

@@ -109,8 +109,7 @@ void UnitState::unshard(bool in_evaluation) {
   }
   reshard();
   full_precision_ = full_precision;
-  storage_ =
-      StorageState::Unsharded;  // reshard() must also free the segments gathered before one fails
+  storage_ = StorageState::Unsharded;  // so that reshard() frees segments gathered before one fails
   gather_pending_ = true;
   try {
     for (const auto& segment : segments_) {
