@@ -27,7 +27,9 @@ using TensorList = std::vector<at::Tensor*>;
 
 /// Finds the tensors inside a `T`. The engine visits the arguments and results of a unit, to cast
 /// tensors and to attach the unit's backward to them. An argument of an unsupported type passes
-/// unchanged; a result of an unsupported class type is an error.
+/// unchanged; a result of an unsupported class type is an error. If a unit writes to an
+/// argument, the caller gets back the tensors that it wrote. Other members come back only if the
+/// number of tensors changed: return them instead.
 ///
 /// Supported are tensors; optionals, vectors, arrays, pairs, tuples and maps of supported types;
 /// and structs that list their tensors:

@@ -16,7 +16,6 @@
 #include "rendezvous/agree.h"
 #include "sherd/error.h"
 #include "sherd/unit.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/own_work.h"
 

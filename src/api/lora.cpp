@@ -14,7 +14,7 @@
 #include "kernels/random.h"
 #include "sherd/error.h"
 #include "sherd/state_dict.h"
-#include "step/autograd_hooks.h"
+#include "step/step.h"
 
 namespace sherd {
 

@@ -62,7 +62,7 @@ struct AdamW::Impl {
   explicit Impl(ShardedModule sharded) : model(std::move(sharded)) {}
   ~Impl() {
     if (mode.in_backward) {
-      engine().step.reductions().set_when_summed({});
+      engine().step.gradients().set_when_summed({});
     }
     detail::quietly([this] { await_update(); });
   }
@@ -117,8 +117,8 @@ AdamW::AdamW(ShardedModule model, AdamWOptions options, std::vector<ParamGroup> 
   }
   detail::require_all_sharded(impl_->engine().model);
   if (mode.in_backward) {
-    impl_->engine().step.reductions().check_gradients_are_kept("[AdamW] a second optimizer");
-    impl_->engine().step.reductions().set_when_summed(
+    impl_->engine().step.gradients().check_kept("[AdamW] a second optimizer");
+    impl_->engine().step.gradients().set_when_summed(
         [impl = impl_.get()](detail::SegmentGradients& g) { impl->update_in_backward(g); });
   }
   impl_->mode = mode;
@@ -265,7 +265,7 @@ void AdamW::step(const at::Tensor& found_inf) {
                                      ", got " + std::to_string(found_inf.numel()) + " on " +
                                      found_inf.device().str() + ".");
   }
-  impl_->engine().step.reductions().check_gradients_are_kept("[AdamW::step] found_inf");
+  impl_->engine().step.gradients().check_kept("[AdamW::step] found_inf");
   if (!device.is_cpu()) {
     impl_->step(found_inf);
   } else if (found_inf.item().toDouble() == 0) {

@@ -55,7 +55,7 @@ at::Tensor clip_grad_norm(ShardedModule& model, double max_norm, double norm_typ
   check_above_zero("norm_type", norm_type);
   detail::Engine& engine = detail::engine_of(model);
   engine.step.leave_failed_backward();
-  engine.step.reductions().check_gradients_are_kept("[clip_grad_norm]");
+  engine.step.gradients().check_kept("[clip_grad_norm]");
   detail::Gradients& gradients = engine.step.gradients();
   gradients.check_reduced("[clip_grad_norm]");
   gradients.apply_pending_factor();
@@ -102,13 +102,13 @@ at::Tensor GradScaler::unscale() {
   if (found_inf_.defined() && unscaled_version_ == gradients.version()) {
     return found_inf_;
   }
-  engine.step.reductions().check_gradients_are_kept("[GradScaler::unscale]");
+  engine.step.gradients().check_kept("[GradScaler::unscale]");
   gradients.check_reduced("[GradScaler::unscale]");
   const at::Tensor sum = gradients.sum_of_squares();
   const at::Tensor found =
       detail::own_work([&] { return sum.isfinite().logical_not().to(at::kDouble); });
   engine.model.collectives.run(detail::Work::Collective, "all-reduce of overflows", "root", [&] {
-    engine.model.communicators->shards().all_reduce_on_device(found.view({1}), ReduceOp::Max);
+    engine.model.communicators->shards->all_reduce_on_device(found.view({1}), ReduceOp::Max);
   });
   found_inf_ = detail::own_work([&] { return found.to(at::kFloat); });
   unscaled_version_ = gradients.version();

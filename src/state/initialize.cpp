@@ -21,7 +21,6 @@
 #include "sherd/safetensors.h"
 #include "sherd/state_dict.h"
 #include "state/entries.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/own_work.h"
 

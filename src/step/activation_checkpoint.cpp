@@ -19,7 +19,6 @@
 
 #include "sherd/error.h"
 #include "sherd/unit.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/device.h"
 
@@ -80,27 +79,18 @@ BufferValues perhaps_changed_since(const BufferValues& values) {
   return found;
 }
 
-// While it lives, generators or buffers have their states of before, for a repeated forward to use
-// and change; then again the states that they had.
+// While the result lives, generators or buffers have their states of before, for a repeated forward
+// to use and change; then again the states that they had.
 template <class Owner>
-class AsBefore {
- public:
-  using States = std::vector<std::pair<Owner, at::Tensor>>;
-  explicit AsBefore(const States& before) {
-    std::vector<Owner> owners;
-    for (const auto& [owner, state] : before) {
-      owners.push_back(owner);
-    }
-    now_ = states_of(owners);
-    restore(before);
+[[nodiscard]] auto as_before(const std::vector<std::pair<Owner, at::Tensor>>& before) {
+  std::vector<Owner> owners;
+  for (const auto& [owner, state] : before) {
+    owners.push_back(owner);
   }
-  ~AsBefore() { restore(now_); }
-  AsBefore(const AsBefore&) = delete;
-  AsBefore& operator=(const AsBefore&) = delete;
-
- private:
-  States now_;
-};
+  auto now = states_of(owners);
+  restore(before);
+  return c10::make_scope_exit([now = std::move(now)] { restore(now); });
+}
 
 /// Autocast of this thread: of the CPU and of a unit's device.
 struct AutocastState {
@@ -186,7 +176,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
     const variable_list inputs = detached(context->get_saved_variables());
     variable_list results = {at::Tensor(), at::Tensor()};
     {
-      const AsBefore<at::Tensor> buffers(call.buffers);  // also while autograd reads what it saved
+      const auto buffers = as_before(call.buffers);  // also while autograd reads what it saved
       const variable_list outputs = recomputed(call, inputs);
       const variable_list found = gradients_of(inputs, outputs, gradients, accumulates);
       results.insert(results.end(), found.begin(), found.end());
@@ -208,7 +198,7 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
   static variable_list recomputed(CheckpointedCall& call, const variable_list& inputs) {
     const at::AutoGradMode with_gradients(true);
     const auto scope = call.use->step->repeated_forwards();
-    const AsBefore<at::Generator> generators(call.generators);
+    const auto generators = as_before(call.generators);
     const auto autocast = as_in_forward(call);
     return call.body(inputs);
   }
@@ -253,6 +243,12 @@ struct Checkpoint : torch::autograd::Function<Checkpoint> {
   }
 };
 
+TensorList places_of(std::vector<at::Tensor>& tensors) {
+  TensorList places;
+  collect_tensors(tensors, places);
+  return places;
+}
+
 }  // namespace
 
 GeneratorStates generator_states(c10::Device device) {
@@ -294,18 +290,6 @@ bool ForwardScope::is_trained_inside() const {
     return is_inside && std::ranges::any_of(unit->parameters(), is_trained);
   });
 }
-
-namespace {
-
-TensorList places_of(std::vector<at::Tensor>& tensors) {
-  TensorList places;
-  for (at::Tensor& tensor : tensors) {
-    places.push_back(&tensor);
-  }
-  return places;
-}
-
-}  // namespace
 
 std::vector<at::Tensor> ForwardScope::checkpoint(Recompute body,
                                                  const std::vector<at::Tensor>& inputs) {

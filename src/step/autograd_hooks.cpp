@@ -1,4 +1,4 @@
-#include "step/autograd_hooks.h"
+// How autograd reaches a sharded parameter and its unit.
 
 #include <algorithm>
 #include <memory>
@@ -14,6 +14,8 @@
 
 #include "sherd/custom.h"
 #include "sherd/error.h"
+#include "sherd/unit.h"
+#include "step/step.h"
 
 namespace sherd::detail {
 

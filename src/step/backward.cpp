@@ -8,36 +8,9 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "sherd/error.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 
 namespace sherd::detail {
-
-namespace {
-
-// The callback that ends a backward holds it. If the backward fails, autograd destroys the callback
-// without calling it, on a device by a thread of its own and perhaps when the next step has begun.
-// Each backward has a mark of its own, so a late one says nothing of the next.
-class FailureWatch {
- public:
-  FailureWatch(std::shared_ptr<Step> step, std::shared_ptr<std::atomic<bool>> gone)
-      : step_(std::move(step)), gone_(std::move(gone)) {}
-  ~FailureWatch() { *gone_ = true; }
-  FailureWatch(const FailureWatch&) = delete;
-  FailureWatch& operator=(const FailureWatch&) = delete;
-  [[nodiscard]] std::shared_ptr<Step> end() { return std::exchange(step_, nullptr); }
-
- private:
-  std::shared_ptr<Step> step_;
-  std::shared_ptr<std::atomic<bool>> gone_;
-};
-
-bool sums_over_all_ranks(const UnitState& unit) {
-  return unit.backward_settings.requires_gradient_sync &&
-         unit.backward_settings.requires_all_reduce;
-}
-
-}  // namespace
 
 UnitUse::~UnitUse() {
   step->drop_use(*this);
@@ -77,17 +50,17 @@ void Step::begin_backward(const std::shared_ptr<Step>& self) {
   check_not_torn("backward");
   backward_ = Backward::Failed;  // until the end callback is queued
   close_update_window();
-  master_views_.take_gradient_changes();
+  take_gradient_changes();
   model_.collectives.set_phase(Phase::Backward);
-  if (reductions_.optimizes_in_backward()) {
+  if (gradients_.optimized_in_backward()) {
     check_optimizer_in_backward();
   }
   gradients_.apply_pending_factor();  // new gradients are added to clipped ones
   schedule_.begin_backward();
-  callbacks_are_gone_ = std::make_shared<std::atomic<bool>>(false);
-  auto watch = std::make_shared<FailureWatch>(self, callbacks_are_gone_);
+  const auto step = std::make_shared<std::shared_ptr<Step>>(self);
+  end_callback_ = step;
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [watch] { watch->end()->end_backward(); });
+      [step] { std::exchange(*step, nullptr)->end_backward(); });
   backward_ = Backward::Running;
 }
 
@@ -108,7 +81,8 @@ void Step::check_optimizer_in_backward() const {
     }
   }
   for (const auto& unit : model_.units) {
-    if (!sums_over_all_ranks(*unit) || !unit->backward_settings.reshard_after_backward) {
+    if (!unit->backward_settings.sums_over_all_ranks() ||
+        !unit->backward_settings.reshard_after_backward) {
       throw Error(ExitCode::Usage,
                   "[backward] unit '" + unit->name() +
                       "' accumulates gradients or keeps its parameters, and the optimizer works in "
@@ -140,30 +114,12 @@ void Step::reduce_unit(UnitState& unit) {
   reshard_after_backward(unit);
   for (const auto& segment : unit.segments()) {
     if (unit.is_trained(*segment)) {
-      gradients_.changed();
-      model_.collectives.run(Work::Collective, "reduction", unit.name(),
-                             [&] { reduce_segment(unit, *segment->gradients()); });
+      gradients_.reduce(unit, *segment->gradients());
     }
   }
   if (model_.options.backward_prefetch == BackwardPrefetch::Post) {
     gather_ahead(schedule_.ahead_in_backward(unit.index()), /*in_evaluation=*/false);
   }
-}
-
-void Step::reduce_segment(UnitState& unit, SegmentGradients& gradients) {
-  if (!gradients.bound()) {
-    gradients.bind();  // every rank reduces, even if it used nothing
-  }
-  if (accumulates_unsharded(unit)) {
-    return gradients.accumulate_unsharded();
-  }
-  gradients.reduce(gradients_.scale());
-  reductions_.reduction_started(gradients, sums_over_all_ranks(unit));
-}
-
-bool Step::accumulates_unsharded(const UnitState& unit) const {
-  // Over one rank, reducing is not communication.
-  return !unit.backward_settings.requires_gradient_sync && model_.mesh.shard_size() > 1;
 }
 
 void Step::reshard_after_backward(UnitState& unit) {
@@ -178,15 +134,9 @@ void Step::end_backward() {
   for (const auto& unit : model_.units) {
     finish_unit(*unit);
   }
-  std::vector<SegmentGradients*> summed;
-  for (const SegmentOfUnit& of : model_.segments) {
-    if (of.segment->gradients() != nullptr && sums_over_all_ranks(*of.unit)) {
-      summed.push_back(of.segment->gradients());
-    }
-  }
   gathered_ahead_.clear();
-  model_.collectives.run(Work::Collective, "reduction", "all", [&] { reductions_.finish(summed); });
-  if (reductions_.optimizes_in_backward()) {
+  gradients_.finish_reductions();
+  if (gradients_.optimized_in_backward()) {
     writing_ended(State::TrainedValues);
     writing_ended(State::Optimizer);
   }
@@ -213,7 +163,8 @@ bool Step::has_gradients_to_reduce(const UnitState& unit) const {
   return std::ranges::any_of(unit.segments(), [&](const auto& segment) {
     const SegmentGradients* gradients = segment->gradients();
     return gradients != nullptr &&
-           (gradients->bound() || (gradients->has_unsharded_sum() && !accumulates_unsharded(unit)));
+           (gradients->bound() ||
+            (gradients->has_unsharded_sum() && !gradients_.accumulates_unsharded(unit)));
   });
 }
 

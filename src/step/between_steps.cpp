@@ -1,7 +1,6 @@
-// Shards and gradients outside of forward and backward: publishing, update windows, writers.
+// Shards and gradients outside of forward and backward: publishing, writers.
 
 #include "sherd/error.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 
 namespace sherd::detail {
@@ -9,8 +8,7 @@ namespace sherd::detail {
 Step::Step(Model& model)
     : model_(model),
       progress_(model.units.size()),
-      schedule_(model.options.prefetch_depth, model.first_order),
-      reductions_(model.communicators->all()) {
+      schedule_(model.options.prefetch_depth, model.first_order) {
   publish();
 }
 
@@ -22,22 +20,21 @@ Step::~Step() {
 }
 
 void Step::require_between_steps(const std::string& operation) {
+  const auto refuse_inside = [&](const std::string& place_and_remedy) {
+    throw Error(ExitCode::Usage, "[" + operation + "] was called inside " + place_and_remedy);
+  };
   if (full_parameters_shown_) {
-    throw Error(ExitCode::Usage, "[" + operation +
-                                     "] was called inside with_full_parameters: call it after "
-                                     "that.");
+    refuse_inside("with_full_parameters: call it after that.");
   }
   for (const auto& unit : model_.units) {
     if (progress(*unit).in_forward()) {
-      throw Error(ExitCode::Usage, "[" + operation + "] was called inside the forward of unit '" +
-                                       unit->name() + "': call it between steps.");
+      refuse_inside("the forward of unit '" + unit->name() + "': call it between steps.");
     }
   }
-  if (backward_ != Backward::None && inside_backward()) {
-    throw Error(ExitCode::Usage,
-                "[" + operation + "] was called inside a backward: call it between steps.");
-  }
   if (backward_ != Backward::None) {
+    if (inside_backward()) {
+      refuse_inside("a backward: call it between steps.");
+    }
     abandon();  // the last backward ended in an exception: its end callback never ran
   }
 }
@@ -116,72 +113,8 @@ void Step::limit_gathered() {
 
 void Step::zero_grad() {
   gradients_.forget();
-  master_views_.forget_gradients();
-}
-
-namespace {
-
-// Optimizers of LibTorch need masters and gradients that are fp32 tensors in memory.
-void check_fp32(const Model& model) {
-  if (model.offload->any()) {
-    const bool is_on_disk = !model.offload->files().empty();
-    throw Error(ExitCode::Usage,
-                std::string("[optim_parameters] a part of the model is stored on ") +
-                    (is_on_disk ? "a disk" : "the host") +
-                    " (ShardOptions::offload), where optimizers of LibTorch do not find it: use "
-                    "sherd::AdamW, or leave " +
-                    (is_on_disk ? "the folders empty, and " : "") +
-                    "optimizer_on_host, gradients_on_host and parameters_on_host.");
-  }
-  for (const SegmentOfUnit& of : model.segments) {
-    const Master master = of.segment->master_format();
-    const bool is_narrow = of.segment->layout().reduce_dtype != c10::kFloat;
-    if (master != Master::Float32 || is_narrow) {
-      throw Error(ExitCode::Usage,
-                  "[optim_parameters] unit '" + of.unit->name() + "' has " +
-                      (is_narrow ? "gradients in BFloat16 (Precision::reduce_dtype)"
-                                 : std::string("masters in the format ") + name_of(master) +
-                                       " (Precision::master)") +
-                      ", and optimizers of LibTorch need fp32 tensors: use sherd::AdamW, or " +
-                      (is_narrow ? "reduce_dtype Float." : "Master::Float32."));
-    }
-  }
-}
-
-}  // namespace
-
-torch::OrderedDict<std::string, at::Tensor> Step::hand_out_masters() {
-  if (!masters_handed_out()) {
-    check_fp32(model_);
-    master_views_.make(model_);
-    open_update_window();
-    gradients_.apply_pending_factor();  // views show clipped gradients
-    show_gradients();
-  }
-  return master_views_.by_name();
-}
-
-void Step::show_gradients() {
-  if (masters_handed_out()) {
-    gradients_.agree_on_use();
-    master_views_.show_gradients();
-  }
-}
-
-void Step::open_update_window() {
-  if (awaits_update_window()) {
-    await_readers();
-    update_window_is_open_ = true;
-  }
-}
-
-void Step::close_update_window() {
-  if (is_idle() && graph_freed_elsewhere_.exchange(false)) {
-    open_update_window();
-  }
-  if (update_window_is_open_) {
-    publish();
-    update_window_is_open_ = false;  // stays open where that failed, to be published again
+  for (const MasterView& view : master_views_) {
+    view.tensor.mutable_grad().reset();
   }
 }
 

@@ -78,21 +78,11 @@ void await_freed_graphs(const Model& model) {
 
 }  // namespace
 
-std::vector<SegmentGradients*> Step::trained_gradients() const {
-  std::vector<SegmentGradients*> all;
-  for (const SegmentOfUnit& of : model_.segments) {
-    if (of.segment->gradients() != nullptr) {
-      all.push_back(of.segment->gradients());
-    }
-  }
-  return all;
-}
-
 void Step::begin_captured() {
   require_between_steps("MicroBatchGraphs::run");
   check_not_torn("MicroBatchGraphs::run");
   require_values(model_, "MicroBatchGraphs::run");
-  if (reductions_.optimizes_in_backward()) {
+  if (gradients_.optimized_in_backward()) {
     refuse_capture("the optimizer works in backward", "build AdamW without in_backward");
   }
   if (masters_handed_out()) {
@@ -103,9 +93,9 @@ void Step::begin_captured() {
     refuse_capture("a forward waits for its backward", "run that, or let go of its outputs, first");
   }
   for (const auto& unit : model_.units) {
-    refuse_unit(*unit, model_.communicators->replicas() != nullptr);
+    refuse_unit(*unit, model_.communicators->replicas != nullptr);
   }
-  reductions_.keep_unsharded_sums();
+  gradients_.keep_unsharded_sums();
   gradients_.apply_pending_factor();
   reshard_all();
   for (const SegmentOfUnit& of : model_.segments) {
@@ -126,8 +116,8 @@ std::string Step::capture_key() const {
       key += parameter.tensor.requires_grad() ? 't' : 'f';
     }
   }
-  for (const SegmentGradients* gradients : trained_gradients()) {
-    const SegmentGradients::Known known = gradients->known();
+  for (const SegmentOfUnit& of : model_.trainable) {
+    const SegmentGradients::Known& known = of.segment->gradients()->known();
     key += known.has_sum ? 's' : '-';
     key += known.has_unsharded_sum ? 'u' : '-';
   }
@@ -137,25 +127,26 @@ std::string Step::capture_key() const {
 CapturedMicroBatch Step::capture(const c10::Stream& stream, const DeviceGraph* beside,
                                  const std::function<void()>& micro_batch) {
   await_freed_graphs(model_);
-  const std::vector<SegmentGradients*> gradients = trained_gradients();
   std::vector<SegmentGradients::Known> before;
-  for (SegmentGradients* const one : gradients) {
-    before.push_back(one->known());
-    SegmentGradients::Known alone = before.back();
+  for (const SegmentOfUnit& of : model_.trainable) {
+    SegmentGradients::Known alone = before.emplace_back(of.segment->gradients()->known());
     alone.used.assign(alone.used.size(), false);
-    one->set_known(alone);
+    of.segment->gradients()->set_known(std::move(alone));
   }
+  const std::vector<Communicator*> communicators = model_.communicators->all();
   std::vector<Communicator::Counts> counts;
-  model_.communicators->for_each([&](Communicator& one) { counts.push_back(one.counts()); });
+  for (const Communicator* const one : communicators) {
+    counts.push_back(one->counts());
+  }
   CapturedMicroBatch captured;
   std::exception_ptr failure;
   try {
     captured.graph.emplace(stream, beside, [&] {
-      model_.communicators->for_each([](Communicator& one) { one.begin_capture(); });
+      std::ranges::for_each(communicators, &Communicator::begin_capture);
       model_.arena.free_from_now();
       micro_batch();
       reshard_all();
-      model_.communicators->for_each([](Communicator& one) { one.end_capture(); });
+      std::ranges::for_each(communicators, &Communicator::end_capture);
     });
     await_freed_graphs(model_);
   } catch (...) {
@@ -165,15 +156,16 @@ CapturedMicroBatch Step::capture(const c10::Stream& stream, const DeviceGraph* b
     static_cast<void>(are_graphs_freed(model_));
   }
   model_.arena.free_from_now();
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    captured.after.push_back(gradients[i]->known());
-    gradients[i]->set_known(before[i]);
+  for (size_t i = 0; i < before.size(); ++i) {
+    SegmentGradients& gradients = *model_.trainable[i].segment->gradients();
+    captured.after.push_back(gradients.known());
+    gradients.set_known(std::move(before[i]));
   }
-  auto count = counts.begin();
-  model_.communicators->for_each([&](Communicator& one) {
-    captured.counts.push_back(one.counts().since(*count++));
-    one.count_again(Communicator::Counts().since(captured.counts.back()));  // none of it was done
-  });
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const Communicator::Counts made = communicators[i]->counts().since(counts[i]);
+    communicators[i]->count_again(Communicator::Counts().since(made));  // none of it was done
+    captured.counts.push_back(made);
+  }
   captured.order = schedule_.begun();
   if (failure != nullptr) {
     std::rethrow_exception(failure);
@@ -185,17 +177,19 @@ void Step::launch(const CapturedMicroBatch& captured) {
   model_.collectives.set_phase(Phase::Backward);
   captured.graph->launch();
   model_.arena.free_from_now();
-  const std::vector<SegmentGradients*> gradients = trained_gradients();
-  for (size_t i = 0; i < gradients.size(); ++i) {
+  for (size_t i = 0; i < captured.after.size(); ++i) {
+    SegmentGradients& gradients = *model_.trainable[i].segment->gradients();
     SegmentGradients::Known after = captured.after[i];
-    const std::vector<bool> used_before = gradients[i]->known().used;
+    const std::vector<bool>& used_before = gradients.known().used;
     std::transform(after.used.begin(), after.used.end(), used_before.begin(), after.used.begin(),
                    std::logical_or<>());
-    gradients[i]->set_known(after);
+    gradients.set_known(std::move(after));
   }
   gradients_.changed();
-  auto count = captured.counts.begin();
-  model_.communicators->for_each([&](Communicator& one) { one.count_again(*count++); });
+  const std::vector<Communicator*> communicators = model_.communicators->all();
+  for (size_t i = 0; i < communicators.size(); ++i) {
+    communicators[i]->count_again(captured.counts[i]);
+  }
 }
 
 }  // namespace sherd::detail

@@ -4,18 +4,15 @@
 #include <optional>
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include "sherd/error.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 
 namespace sherd::detail {
 
 void Step::leave_failed_backward() {
-  // No backward can be running if its callbacks are gone, or if the caller is outside of any.
+  // No backward can be running if its callback is gone, or if the caller is outside of any.
   const bool is_over =
-      backward_ == Backward::Running && (*callbacks_are_gone_ || !inside_backward());
+      backward_ == Backward::Running && (end_callback_.expired() || !inside_backward());
   if (is_over || backward_ == Backward::Failed) {
     abandon();
   }
@@ -88,9 +85,7 @@ void Step::check_whole(const std::string& operation) {
   check_not_torn(operation);
   const c10::Device device = model_.mesh.world().device();
   if (!device.is_cpu() && !device.is_meta()) {
-    check_exchanges(model_, [&] {
-      c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
-    });
+    check_exchanges(model_, [&] { current_stream(device).synchronize(); });
   }
 }
 
@@ -104,17 +99,20 @@ void Step::abandon() {
   }
   if (in_backward) {
     ++failed_backwards_;
-    for (SegmentGradients* gradients : trained_gradients()) {
-      gradients->abandon();
+    for (const SegmentOfUnit& of : model_.trainable) {
+      of.segment->gradients()->abandon();
     }
     zero_grad();
   }
   for (const auto& unit : model_.units) {
     unit->reshard();
   }
+  gradients_.abandon_reductions();
   if (!model_.collectives.peers_lost()) {
-    reductions_.abandon();
-    model_.communicators->abandon(in_backward);
+    model_.communicators->shards->abandon();
+    if (in_backward && model_.communicators->replicas != nullptr) {
+      model_.communicators->replicas->abandon();  // else it holds sums of earlier micro-batches
+    }
     for (const auto& unit : model_.units) {
       if (progress(*unit).in_forward()) {
         unit->unshard(/*in_evaluation=*/unit->in_full_precision());

@@ -167,20 +167,23 @@ void refuse_to_clone(const UnitState* unit) {
   }
 }
 
+void Step::check_values_once() {
+  if (values_checked_) {
+    return;
+  }
+  require_values(model_, "forward");
+  if (!model_.replicas_differ.empty()) {
+    throw Error(ExitCode::RanksDisagree,
+                "[forward] replicas begin with other values. " + model_.replicas_differ +
+                    "Build the model with the same seed on all ranks, call sync_module_states() "
+                    "before fully_shard(), or load values after it.");
+  }
+  values_checked_ = true;
+}
+
 int Step::begin_forward(UnitState& unit) {
   if (full_parameters_shown_) {
     refuse_while_full_parameters_shown("unit '" + unit.name() + "' was called");
-  }
-  if (!values_checked_) {
-    check_not_torn("forward");
-    require_values(model_, "forward");
-    if (!model_.replicas_differ.empty()) {
-      throw Error(ExitCode::RanksDisagree,
-                  "[forward] replicas begin with other values. " + model_.replicas_differ +
-                      "Build the model with the same seed on all ranks, call sync_module_states() "
-                      "before fully_shard(), or load values after it.");
-    }
-    values_checked_ = true;
   }
   leave_failed_backward();
   if (repeated_ == 0) {
@@ -188,6 +191,7 @@ int Step::begin_forward(UnitState& unit) {
       driver_ = std::this_thread::get_id();
     }
     check_not_torn("forward");
+    check_values_once();
     close_update_window();
     if ((unit.is_root() || schedule_.has_begun(unit.index())) && is_idle()) {
       drop_gathered_ahead(0);
@@ -222,7 +226,7 @@ bool Step::is_evaluating() const {
 void Step::refuse_writes_in_forward(const UnitState& unit) {
   for (const UnitParameter& parameter : unit.parameters()) {
     if (parameter.version_now() != parameter.version) {
-      if (model_.communicators->shards().gathers_in_place()) {
+      if (model_.communicators->shards->gathers_in_place()) {
         writing_begins(State::Values, "a forward that wrote parameters");
       }
       throw Error(ExitCode::Usage,

@@ -25,12 +25,120 @@ Gradients::Gradients(Model& model) : model_(model) {
   set_divide_factor(model.mesh.world().size());
 }
 
+void Gradients::reduce(UnitState& unit, SegmentGradients& gradients) {
+  changed();
+  model_.collectives.run(Work::Collective, "reduction", unit.name(), [&] {
+    if (!gradients.bound()) {
+      gradients.bind();  // every rank reduces, even if it used nothing
+    }
+    if (accumulates_unsharded(unit)) {
+      return gradients.accumulate_unsharded();
+    }
+    gradients.reduce(scale_);
+    reducing_.push_back({&gradients, unit.backward_settings.sums_over_all_ranks()});
+    take_ended();
+  });
+}
+
+bool Gradients::accumulates_unsharded(const UnitState& unit) const {
+  // Over one rank, reducing is not communication.
+  return !unit.backward_settings.requires_gradient_sync && model_.mesh.shard_size() > 1;
+}
+
+void Gradients::take_ended() {
+  const auto in_flight = static_cast<size_t>(model_.communicators->shards->reductions_in_flight());
+  while (reducing_.size() > in_flight) {
+    const Reducing ended = reducing_.front();
+    reducing_.pop_front();
+    if (std::ranges::find(reducing_, ended.gradients, &Reducing::gradients) != reducing_.end()) {
+      continue;  // the unit has been reduced again: the later one ends the sum
+    }
+    if (!keeps_unsharded_sums_) {
+      ended.gradients->free_unsharded_sum();
+    }
+    if (model_.communicators->replicas == nullptr) {
+      finish_sum(*ended.gradients);
+    } else if (ended.all_reduce) {
+      start_all_reduce(*ended.gradients);
+    }
+  }
+}
+
+void Gradients::finish_sum(SegmentGradients& gradients) const {
+  if (when_summed_) {
+    gradients.run_all_reduce_hook();
+    when_summed_(gradients);
+  }
+  gradients.put_away();
+}
+
+void Gradients::start_all_reduce(SegmentGradients& gradients) {
+  const bool is_first = std::ranges::find(all_reducing_, &gradients) == all_reducing_.end();
+  gradients.start_all_reduce(is_first);
+  if (is_first) {
+    all_reducing_.push_back(&gradients);  // gathered once, at the end of backward
+  }
+}
+
+void Gradients::finish_reductions() {
+  model_.collectives.run(Work::Collective, "reduction", "all", [&] {
+    model_.communicators->shards->finish_reductions();
+    take_ended();
+    if (model_.communicators->replicas != nullptr) {
+      finish_all_reduces();
+    }
+    for (const SegmentOfUnit& of : model_.trainable) {
+      if (of.unit->backward_settings.sums_over_all_ranks()) {
+        of.segment->gradients()->run_all_reduce_hook();
+      }
+    }
+  });
+}
+
+void Gradients::finish_all_reduces() {
+  for (const SegmentOfUnit& of : model_.trainable) {
+    SegmentGradients& gradients = *of.segment->gradients();
+    if (of.unit->backward_settings.sums_over_all_ranks() && gradients.awaits_all_reduce()) {
+      start_all_reduce(gradients);
+    }
+  }
+  model_.communicators->replicas->finish_reductions();
+  std::deque<SegmentGradients*> gathered;
+  const auto end_oldest = [&] {
+    gathered.front()->wait_sum();
+    finish_sum(*gathered.front());
+    gathered.pop_front();
+  };
+  for (SegmentGradients* gradients : std::exchange(all_reducing_, {})) {
+    gradients->gather_sum();
+    gathered.push_back(gradients);
+    if (!gradients->storage().is_resident() && gathered.size() > 1) {
+      end_oldest();  // of offloaded ones few are in memory
+    }
+  }
+  while (!gathered.empty()) {
+    end_oldest();
+  }
+}
+
+void Gradients::abandon_reductions() {
+  reducing_.clear();
+  all_reducing_.clear();
+}
+
+void Gradients::check_kept(const char* caller) const {
+  if (optimized_in_backward()) {
+    throw Error(ExitCode::Usage,
+                std::string(caller) +
+                    ": the optimizer works in backward, so gradients are gone when it ends: build "
+                    "AdamW without in_backward to clip or unscale them.");
+  }
+}
+
 void Gradients::forget() {
   ++version_;
-  for (const SegmentOfUnit& of : model_.segments) {
-    if (of.segment->gradients() != nullptr) {
-      of.segment->gradients()->forget();
-    }
+  for (const SegmentOfUnit& of : model_.trainable) {
+    of.segment->gradients()->forget();
   }
   pending_factor_ = {};
 }
@@ -108,10 +216,9 @@ at::Tensor Gradients::sum_of_powers(double p) const {
 }
 
 void Gradients::check_reduced(const char* caller) const {
-  for (const SegmentOfUnit& of : model_.segments) {
-    const SegmentGradients* gradients = of.segment->gradients();
-    if (gradients != nullptr &&
-        (gradients->has_unsharded_sum() || gradients->awaits_all_reduce())) {
+  for (const SegmentOfUnit& of : model_.trainable) {
+    const SegmentGradients& gradients = *of.segment->gradients();
+    if (gradients.has_unsharded_sum() || gradients.awaits_all_reduce()) {
       throw Error(ExitCode::Usage,
                   std::string(caller) + ": gradients of unit '" + of.unit->name() +
                       "' have not been summed over all ranks: before the last micro-batch of a "
@@ -139,36 +246,36 @@ double Gradients::count_unused() const {
   return static_cast<double>(std::ranges::count_if(summed(), is_unused));
 }
 
-void Gradients::exchange_flags(const Reduce& reduce) {
-  const Summed all = summed();
-  std::vector<double> flags;
-  for (const auto& [gradients, place] : all) {
-    flags.push_back(gradients->used(place) ? 1 : 0);
+void Gradients::finish_agreement(double unused, const Reduce& reduce) {
+  if (unused > 0) {
+    const Summed all = summed();
+    std::vector<double> flags;
+    for (const auto& [gradients, place] : all) {
+      flags.push_back(gradients->used(place) ? 1 : 0);
+    }
+    reduce(flags);
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].first->set_used(all[i].second, flags[i] > 0);
+    }
   }
-  reduce(flags);
-  for (size_t i = 0; i < all.size(); ++i) {
-    all[i].first->set_used(all[i].second, flags[i] > 0);
-  }
+  use_is_agreed_ = true;
 }
 
 double Gradients::agree_on_cpu(double value, ReduceOp op) {
   std::array<double, 2> values = {value, use_is_agreed_ ? 0 : count_unused()};
-  model_.communicators->shards().all_reduce(values, op);
+  model_.communicators->shards->all_reduce(values, op);
   if (use_is_agreed_) {
     return values[0];
   }
-  if (Communicator* replicas = model_.communicators->replicas()) {
+  if (const auto& replicas = model_.communicators->replicas) {
     replicas->all_reduce({&values[1], 1}, op);
   }
-  if (values[1] > 0) {  // the same number on every rank
-    exchange_flags([this](std::span<double> flags) {
-      model_.communicators->shards().all_reduce(flags, ReduceOp::Max);
-      if (Communicator* replicas = model_.communicators->replicas()) {
-        replicas->all_reduce(flags, ReduceOp::Max);
-      }
-    });
-  }
-  use_is_agreed_ = true;
+  finish_agreement(values[1], [this](std::span<double> flags) {
+    model_.communicators->shards->all_reduce(flags, ReduceOp::Max);
+    if (const auto& replicas = model_.communicators->replicas) {
+      replicas->all_reduce(flags, ReduceOp::Max);
+    }
+  });
   return values[0];
 }
 
@@ -185,7 +292,10 @@ void Gradients::agree_between_hosts() {
     return;
   }
   World& world = model_.mesh.world();
-  const std::vector<double> own = model_.communicators->signatures();
+  std::vector<double> own;
+  for (const Communicator* const one : model_.communicators->all()) {
+    own.push_back(one->signature());
+  }
   std::vector<double> most{count_unused()};
   for (const double signature : own) {
     most.insert(most.end(), {signature, -signature});
@@ -196,17 +306,15 @@ void Gradients::agree_between_hosts() {
       throw_out_of_step(own);  // on every rank
     }
   }
-  if (most[0] > 0) {
-    exchange_flags([&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
-  }
-  use_is_agreed_ = true;
+  finish_agreement(most[0],
+                   [&](std::span<double> flags) { world.all_reduce(flags, ReduceOp::Max); });
 }
 
 at::Tensor Gradients::agree_on_use_with(const at::Tensor& value, ReduceOp op) {
   if (value.is_cpu()) {
     return at::scalar_tensor(agree_on_cpu(value.item<double>(), op), value.options());
   }
-  model_.communicators->shards().all_reduce_on_device(value.view({1}), op);
+  model_.communicators->shards->all_reduce_on_device(value.view({1}), op);
   agree_between_hosts();
   return value;
 }

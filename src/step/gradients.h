@@ -2,6 +2,7 @@
 // The gradients of a model from the backward that sums them to the update that uses them up.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <utility>
@@ -36,6 +37,33 @@ struct PendingFactor {
 class Gradients {
  public:
   explicit Gradients(Model& model);
+
+  // ---- In backward, where reductions overlap with what computes gradients ----
+
+  /// [Note: Running reductions]
+  /// Each segment is followed from its reduction over the shard group to the sum over all ranks,
+  /// which starts when the reduction has ended. Reductions end in the order in which they began, so
+  /// every rank starts the same sums at the same point of the program.
+  ///
+  /// Reduces a trained segment of the unit, also if nothing was written; or adds it to its
+  /// unsharded sum. Collective.
+  void reduce(UnitState& unit, SegmentGradients& gradients);
+  /// Returns true if backward adds up gradients of the unit without communication.
+  [[nodiscard]] bool accumulates_unsharded(const UnitState& unit) const;
+  /// Waits for all reductions, and sums what only earlier micro-batches wrote. Collective.
+  void finish_reductions();
+  void abandon_reductions();
+  /// From now on unsharded sums keep their memory after a step: captured graphs hold its address.
+  void keep_unsharded_sums() { keeps_unsharded_sums_ = true; }
+
+  using WhenSummed = std::function<void(SegmentGradients&)>;
+  /// Sets what is called with each segment's sum at once: an optimizer that works in backward.
+  void set_when_summed(WhenSummed when_summed) { when_summed_ = std::move(when_summed); }
+  [[nodiscard]] bool optimized_in_backward() const { return static_cast<bool>(when_summed_); }
+  /// Throws Error(Usage), naming `caller`, if such an optimizer uses them up.
+  void check_kept(const char* caller) const;
+
+  // ---- Until the update ----
 
   /// Notes that some have been reduced or accumulated.
   void changed() {
@@ -74,6 +102,11 @@ class Gradients {
   [[nodiscard]] at::Tensor agree_on_use_with(const at::Tensor& value, ReduceOp op);
 
  private:
+  void take_ended();
+  void start_all_reduce(SegmentGradients& gradients);
+  void finish_all_reduces();
+  void finish_sum(SegmentGradients& gradients) const;
+
   using OfSegment = std::function<at::Tensor(const SegmentGradients& gradients)>;
   [[nodiscard]] at::Tensor over_segments(const char* what, const OfSegment& of, ReduceOp op) const;
 
@@ -86,9 +119,19 @@ class Gradients {
   [[nodiscard]] Summed summed() const;
   [[nodiscard]] double count_unused() const;
   using Reduce = std::function<void(std::span<double> flags)>;
-  void exchange_flags(const Reduce& reduce);
+  /// `unused`: how many some rank did not use, the same number on every rank. Unless it is 0, ranks
+  /// exchange a flag per parameter.
+  void finish_agreement(double unused, const Reduce& reduce);
 
   Model& model_;
+  struct Reducing {
+    SegmentGradients* gradients = nullptr;
+    bool all_reduce = false;  ///< the sum over the replicas follows
+  };
+  std::deque<Reducing> reducing_;
+  std::vector<SegmentGradients*> all_reducing_;
+  WhenSummed when_summed_;
+  bool keeps_unsharded_sums_ = false;
   bool use_is_agreed_ = true;
   int64_t version_ = 0;
   float scale_ = 1.0F;

@@ -1,6 +1,5 @@
 // What autograd saves while a unit runs, kept on the host instead of where it was computed.
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,7 +12,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "sherd/error.h"
-#include "step/autograd_hooks.h"
 #include "step/step.h"
 #include "storage/movable_storage.h"
 
@@ -140,16 +138,12 @@ std::shared_ptr<void> save_on_host(UnitUse& use) {
     use.saved = here.call;
   }
   const Destination around = std::exchange(current(), here);
-  return {
-      nullptr, [around, here](void*) {
-        current() = around;
-        try {
-          if (here.store != nullptr) {
-            here.store->end(here.call);
-          }
-        } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the device is of no use
-        }
-      }};
+  return {nullptr, [around, here](void*) {
+            current() = around;
+            if (here.store != nullptr) {
+              quietly([&here] { here.store->end(here.call); });
+            }
+          }};
 }
 
 }  // namespace sherd::detail

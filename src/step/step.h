@@ -3,8 +3,9 @@
 //
 // Read forward.cpp for a unit's forward, backward.cpp for its backward, between_steps.cpp for what
 // optimizers, checkpoints and loaders do to shards, failure.cpp for what an exception leaves,
-// captured.cpp for micro-batches that are CUDA graphs, activation_checkpoint.cpp for units that are
-// recomputed in backward.
+// torch_optimizers.cpp for LibTorch's optimizers, captured.cpp for micro-batches that are CUDA
+// graphs, activation_checkpoint.cpp for units that are recomputed in backward, autograd_hooks.cpp
+// for gradients of parameters.
 
 #include <algorithm>
 #include <atomic>
@@ -22,10 +23,9 @@
 
 #include <ATen/core/Generator.h>
 #include <c10/util/ScopeExit.h>
+#include <torch/ordered_dict.h>
 
 #include "step/gradients.h"
-#include "step/master_views.h"
-#include "step/reduction_queue.h"
 #include "step/schedule.h"
 #include "storage/activation_store.h"
 #include "storage/device.h"
@@ -114,6 +114,13 @@ struct CapturedMicroBatch {
   std::vector<int> order;                      ///< of units in forward
 };
 
+/// This rank's part of the master of a trainable parameter, for optimizers of LibTorch.
+struct MasterView {
+  const UnitParameter& parameter;
+  HeldPart held;
+  at::Tensor tensor;  ///< [n], a leaf that requires gradients
+};
+
 /// States of the generators that dropout draws from: the host's, and the device's outside of
 /// captures.
 using GeneratorStates = std::vector<std::pair<at::Generator, at::Tensor>>;
@@ -196,6 +203,8 @@ class Step {
   /// While shown, units cannot be called nor shards written: with_full_parameters() is running.
   void set_full_parameters_shown(bool shown) { full_parameters_shown_ = shown; }
 
+  // ---- Optimizers of LibTorch (torch_optimizers.cpp) ----
+
   /// [Note: Masters that others write]
   /// LibTorch's optimizers write parameters through `.data()`, which leaves no trace (no version
   /// changes), and step whenever they like. So, once views of the masters have been handed out:
@@ -211,7 +220,7 @@ class Step {
   /// entry. Until then nothing of the step is changed, and no rank reads a device's shards in
   /// place.
   [[nodiscard]] torch::OrderedDict<std::string, at::Tensor> hand_out_masters();
-  [[nodiscard]] bool masters_handed_out() const { return master_views_.handed_out(); }
+  [[nodiscard]] bool masters_handed_out() const { return !master_views_.empty(); }
   [[nodiscard]] bool awaits_update_window() const {
     return masters_handed_out() && !update_window_is_open_;
   }
@@ -222,7 +231,6 @@ class Step {
   void expect_update() { update_window_is_open_ = masters_handed_out(); }
 
   [[nodiscard]] Gradients& gradients() { return gradients_; }
-  [[nodiscard]] ReductionQueue& reductions() { return reductions_; }
   [[nodiscard]] const Schedule& schedule() const { return schedule_; }
 
   // ---- Micro-batches as graphs of the device (captured.cpp) ----
@@ -282,18 +290,21 @@ class Step {
 
   void check_optimizer_in_backward() const;
   void reduce_unit(UnitState& unit);
-  void reduce_segment(UnitState& unit, SegmentGradients& gradients);
-  [[nodiscard]] bool accumulates_unsharded(const UnitState& unit) const;
   [[nodiscard]] bool has_gradients_to_reduce(const UnitState& unit) const;
   void reshard_after_backward(UnitState& unit);
   void finish_unit(UnitState& unit);
   void end_backward();
 
+  void check_values_once();
   void refuse_writes_in_forward(const UnitState& unit);
   void gather_ahead(const std::vector<int>& units, bool in_evaluation);
   void drop_gathered_ahead(size_t keep);
+  /// Before a backward: forgets the gradients of master views whose `.grad` has been reset, and
+  /// takes those that have been replaced.
+  void take_gradient_changes();
+  /// After a backward: points each `.grad` at the gradient shard; a parameter that no rank used has
+  /// none.
   void show_gradients();
-  [[nodiscard]] std::vector<SegmentGradients*> trained_gradients() const;
   void refuse_while_full_parameters_shown(const std::string& what) const;
   void abandon();
   void mark_lost_as_torn();
@@ -302,9 +313,8 @@ class Step {
   std::deque<UnitProgress> progress_;  ///< by unit
   Schedule schedule_;
   std::deque<UnitState*> gathered_ahead_;
-  ReductionQueue reductions_;
   Gradients gradients_{model_};
-  MasterViews master_views_;
+  std::vector<MasterView> master_views_;
   bool update_window_is_open_ = false;
   std::atomic<std::thread::id> driver_;              ///< the thread of the last forward
   std::atomic<bool> graph_freed_elsewhere_ = false;  ///< by another thread, since the last entry
@@ -313,7 +323,10 @@ class Step {
   int to_be_repeated_ = 0;
   int repeated_ = 0;
   Backward backward_ = Backward::None;
-  std::shared_ptr<std::atomic<bool>> callbacks_are_gone_;  ///< autograd's, of the last backward
+  /// Held by autograd's callback that ends the last backward. If a backward fails, autograd
+  /// destroys its callback without calling it, on a device by a thread of its own and perhaps when
+  /// the next step has begun.
+  std::weak_ptr<void> end_callback_;
   int64_t failed_backwards_ = 0;
   std::map<State, std::string> torn_by_;  ///< the operation that left it so
 };
@@ -355,5 +368,28 @@ class ShardWriter {
 /// which runs first in backward and last in forward, and of what backward computes again, nothing
 /// moves. Throws Error(Unavailable) if the process has another engine of autograd (Python's).
 [[nodiscard]] std::shared_ptr<void> save_on_host(UnitUse& use);
+
+// ---- How autograd reaches a sharded parameter, and what it is doing (autograd_hooks.cpp) ----
+
+/// Gives each parameter of the unit a hook that moves accumulated gradients into the unit's reduce
+/// buffer. `.grad` of the parameters throws Error(Usage) outside of backward from now on: code that
+/// looks for gradients there (torch::optim, clip_grad_norm_, Module::zero_grad) would find none,
+/// and silently do nothing.
+void install_parameter_hooks(const ShardedUnit& unit);
+
+/// Returns true if the parameter belongs to a sharded model, or did while that lived.
+[[nodiscard]] bool is_sharded(const at::Tensor& parameter);
+
+/// Returns true if a backward is running on this thread.
+[[nodiscard]] bool inside_backward();
+
+/// Returns true if the running backward accumulates a gradient into a parameter of the unit, or if
+/// none is running: torch::autograd::grad, and a backward towards some tensors, need not. The same
+/// on every rank.
+[[nodiscard]] bool accumulates_gradients(const UnitState& unit);
+
+/// Returns true if the running backward accumulates into everything that it reaches. What a
+/// checkpointed unit recomputes is not in its graph, so nothing can ask for some of it.
+[[nodiscard]] bool accumulates_everywhere();
 
 }  // namespace sherd::detail

@@ -1,33 +1,20 @@
 #include "unit/collectives.h"
 
+#include <array>
 #include <vector>
 
 #include "storage/own_work.h"
 
 namespace sherd::detail {
 
-namespace {
-
-const char* name_of(Phase phase) {
-  switch (phase) {
-    case Phase::Construction:
-      return "construction";
-    case Phase::Forward:
-      return "forward";
-    case Phase::Backward:
-      return "backward";
-    case Phase::Optimizer:
-      return "the optimizer";
-  }
-  return "";
+std::string Collectives::place_of(const char* operation, const std::string& unit) const {
+  constexpr std::array kPhases = {"construction", "forward", "backward", "the optimizer"};
+  return std::string(operation) + " of unit '" + unit + "', in " +
+         kPhases.at(static_cast<size_t>(phase_)) + " of step " + std::to_string(step_);
 }
 
-}  // namespace
-
 void Collectives::compare_with_other_ranks(const char* operation, const std::string& unit) {
-  const std::string mine = std::string(operation) + " of unit '" + unit + "', in " +
-                           name_of(phase_) + " of step " + std::to_string(step_);
-  const std::vector<std::string> all = world_.all_gather(mine);
+  const std::vector<std::string> all = world_.all_gather(place_of(operation, unit));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] != all[0]) {
       peers_lost_ = true;  // no further collective can succeed
@@ -44,9 +31,8 @@ void Collectives::throw_with_place(const char* operation, const std::string& uni
     throw_on();
   } catch (const Error& error) {
     peers_lost_ = peers_lost_ || error.is_of_peers() || error.code() == ExitCode::RanksDisagree;
-    throw Error(error.code(), std::string(operation) + " of unit '" + unit + "', in " +
-                                  name_of(phase_) + " of step " + std::to_string(step_) +
-                                  ", on rank " + std::to_string(world_.rank()) + " of " +
+    throw Error(error.code(), place_of(operation, unit) + ", on rank " +
+                                  std::to_string(world_.rank()) + " of " +
                                   std::to_string(world_.size()) + ": " + error.what());
   }
 }

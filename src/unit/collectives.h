@@ -49,6 +49,8 @@ class Collectives {
   }
 
  private:
+  /// Returns "all-gather of unit 'block0', in forward of step 3".
+  [[nodiscard]] std::string place_of(const char* operation, const std::string& unit) const;
   void compare_with_other_ranks(const char* operation, const std::string& unit);
   /// Called in a handler.
   [[noreturn]] void throw_with_place(const char* operation, const std::string& unit);

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include "kernels/shard_math.h"
 #include "sherd/error.h"
 #include "storage/device.h"
@@ -15,29 +13,38 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-c10::Stream stream_of_caller(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
 }  // namespace
 
 FlatSegment::FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes,
+                         const std::vector<std::string>& names, const std::string& unit,
                          Master master)
     : layout_(std::move(layout)),
       shapes_(std::move(shapes)),
-      master_format_(master),
+      master_format_(layout_.trainable && layout_.dtype == c10::kBFloat16 ? master
+                                                                          : Master::Float32),
+      forbidden_(layout_.device.is_cpu()
+                     ? forbidden_addresses(layout_.bytes(), explain_use_of_view(unit))
+                     : nullptr),
       storage_(movable_storage(layout_.bytes(), layout_.device)),
       wide_storage_(movable_storage(layout_.numel() * kFloatBytes, layout_.device)) {
   if (layout_.trainable) {
     gradients_ = std::make_unique<SegmentGradients>(layout_, shapes_);
   }
   point_parameters_at(nullptr);
+  for (c10::StorageImpl* const storage : storages()) {
+    forbid(*storage, explain_use_of_view(unit));
+  }
+  for (const std::string& name : names) {
+    forbidden_storages_.push_back(
+        forbidden_storage(layout_.bytes(), layout_.device, explain_use(name, unit)));
+  }
 }
 
 FlatSegment::~FlatSegment() {
   // Parameters may outlive the sharded model; using them is then an error of LibTorch.
-  point_at(*storage_, nullptr, /*is_forbidden=*/true);
-  point_at(*wide_storage_, nullptr, /*is_forbidden=*/true);
+  for (c10::StorageImpl* const storage : storages()) {
+    point_at(*storage, nullptr, /*is_forbidden=*/true);
+  }
 }
 
 SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
@@ -50,63 +57,39 @@ SegmentSpec FlatSegment::spec(const std::string& unit, bool is_root) const {
   return spec;
 }
 
-SegmentSpec FlatSegment::replica_spec(const std::string& unit, bool is_root, int replicas) const {
-  const int64_t numel = layout_.trainable ? layout_.shard_numel / replicas : 0;
-  SegmentSpec spec{unit, numel, layout_.reduce_dtype, layout_.trainable, is_root};
-  spec.shard_kind = MemoryKind::GradientShard;
-  spec.reduce_dtype = layout_.reduce_dtype;
-  return spec;
-}
-
-SegmentSpec FlatSegment::post_forward_spec(const std::string& unit, int size, bool is_kept) const {
-  const int64_t numel = is_kept ? layout_.numel() / size : 0;
-  return {unit, numel, layout_.dtype, false, false, MemoryKind::PostForwardShard};
-}
-
-SegmentSpec FlatSegment::full_precision_spec(const std::string& unit) const {
-  const int64_t numel = has_separate_master() ? layout_.shard_numel : 0;
-  return {unit, numel, c10::ScalarType::Float, false, false, MemoryKind::MasterShard};
-}
-
 void FlatSegment::store_parameters(const Stores& stores) {
   parameters_ = stores.offloaded(Part::Parameters, layout_.shard_numel, layout_.dtype,
                                  MemoryKind::TravellingShard);
 }
 
-void FlatSegment::attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+void FlatSegment::attach(const ModelCommunicators& communicators, Communicator::Segment id,
                          const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores) {
-  communicators_ = communicators;
+  communicators_ = &communicators;
   id_ = id;
   take_parameters();
   if (!layout_.trainable) {
     return;
   }
   gradients_->attach(communicators, id, ledger, stores);
-  const auto make = [&](c10::ScalarType dtype) {
-    return make_master(
-        stores.make(Part::Optimizer, layout_.shard_numel, dtype, MemoryKind::MasterShard));
-  };
-  if (has_split_master()) {
-    low_ = make(c10::kShort);
-  } else if (!has_separate_master()) {
-    master_ = layout_.dtype == c10::kFloat ? travelling_ : at::Tensor();
-  } else if (has_full_precision()) {
-    master_ = make_master(std::make_unique<ResidentStorage>(
+  if (has_full_precision()) {
+    separate_master_ = std::make_unique<ResidentStorage>(
         flat_tensor(communicators.full_precision->travelling_shard(id), layout_.shard_numel,
-                    c10::kFloat, layout_.device)));
-  } else {
-    master_ = make(c10::kFloat);
+                    c10::kFloat, layout_.device));
+  } else if (has_separate_master() || has_split_master()) {
+    separate_master_ =
+        stores.make(Part::Optimizer, layout_.shard_numel,
+                    has_split_master() ? c10::kShort : c10::kFloat, MemoryKind::MasterShard);
   }
-}
-
-const at::Tensor& FlatSegment::make_master(std::unique_ptr<Storage> storage) {
-  separate_master_ = std::move(storage);
-  return separate_master_->tensor();
+  if (separate_master_ != nullptr) {
+    (has_split_master() ? low_ : master_) = separate_master_->tensor();
+  } else if (layout_.dtype == c10::kFloat) {
+    master_ = travelling_;
+  }
 }
 
 // From their storage, or from the communicator's memory.
 void FlatSegment::take_parameters() {
-  Communicator& shards = *communicators_.shards;
+  Communicator& shards = *communicators_->shards;
   void* const own = shards.travelling_shard(id_);
   const auto refuse = [&](const std::string& place, const std::string& instead) {
     throw Error(ExitCode::Usage, "[fully_shard] parameters cannot be stored on " + place +
@@ -132,17 +115,6 @@ at::Tensor FlatSegment::parameter_view(size_t place) const {
                  shapes_[place], in_full_precision_ ? c10::kFloat : layout_.dtype);
 }
 
-void FlatSegment::name_parameter(size_t place, const std::string& parameter,
-                                 const std::string& unit) {
-  if (place == 0) {
-    const std::string message = explain_use_of_view(unit);
-    for_each_storage([&](c10::StorageImpl* one) { forbid(*one, message); });
-    forbidden_ = layout_.device.is_cpu() ? forbidden_addresses(layout_.bytes(), message) : nullptr;
-  }
-  forbidden_storages_.push_back(
-      forbidden_storage(layout_.bytes(), layout_.device, explain_use(parameter, unit)));
-}
-
 c10::Storage FlatSegment::storage_of(size_t place) const {
   if (gathered_ == nullptr) {
     return forbidden_storages_[place];
@@ -161,16 +133,15 @@ void FlatSegment::point_parameters_at(void* gathered, bool is_forbidden) {
 
 void FlatSegment::gather(GatherArena& arena, bool full_precision) {
   in_full_precision_ = full_precision && has_full_precision();
-  gathered_by_ = communicators_.shards;
+  gathered_by_ = communicators_->shards.get();
   int64_t bytes = layout_.bytes();
   if (in_full_precision_) {
-    gathered_by_ = communicators_.full_precision;
+    gathered_by_ = communicators_->full_precision.get();
     bytes = layout_.numel() * kFloatBytes;
   } else if (has_post_forward_shard_) {
-    gathered_by_ = communicators_.post_forward;
+    gathered_by_ = communicators_->post_forward.get();
   }
-  const bool needs_place = gathers_parameters() && parameters_->needs_place();
-  slot_ = !gathered_by_->gathers_in_place() || needs_place ? arena.acquire(bytes) : nullptr;
+  slot_ = !gathered_by_->gathers_in_place() || is_copied_to_slot() ? arena.acquire(bytes) : nullptr;
   try {
     fetch_parameters(arena);
     point_parameters_at(gathered_by_->gather(id_, slot_, events_before_gather(arena)));
@@ -202,7 +173,7 @@ void FlatSegment::fetch_parameters(const GatherArena& arena) {
 // With events the gather need not wait for unrelated work, such as updates of other units. In a
 // capture the shards have been written: await_update() came before.
 GatherEvents FlatSegment::events_before_gather(const GatherArena& arena) const {
-  const bool was_published = written_ && gathered_by_ != communicators_.post_forward;
+  const bool was_published = written_ && gathered_by_ != communicators_->post_forward.get();
   const c10::Event* const slot_free = slot_ == nullptr ? nullptr : arena.free_from(slot_);
   if (!was_published || slot_free == nullptr) {
     return {};
@@ -214,10 +185,9 @@ GatherEvents FlatSegment::events_before_gather(const GatherArena& arena) const {
     return {};
   }
   const bool is_captured = capture_of(layout_.device) != 0;
-  const bool is_copied = gathers_parameters() && parameters_->needs_place();
-  const c10::Event* const written = is_copied     ? parameters_->fetched()
-                                    : is_captured ? slot_free
-                                                  : &*written_;
+  const c10::Event* const written = is_copied_to_slot() ? parameters_->fetched()
+                                    : is_captured       ? slot_free
+                                                        : &*written_;
   return {written, slot_free};
 }
 
@@ -234,8 +204,7 @@ void FlatSegment::wait_gather() {
   gathered_by_->wait_gather(id_);
   if (gathered_by_->gathers_in_place()) {
     // For what was copied from the host; elsewhere the gather has waited for it.
-    gathers_parameters() && parameters_->needs_place() ? parameters_->hold(Access::Read)
-                                                       : await_update();
+    is_copied_to_slot() ? parameters_->hold(Access::Read) : await_update();
   }
   if (slot_ != nullptr) {
     parameters_->drop();
@@ -265,10 +234,10 @@ void FlatSegment::release(GatherArena& arena) {
 }
 
 void FlatSegment::keep_post_forward_shard() {
-  if (communicators_.post_forward == nullptr || has_post_forward_shard_ || in_full_precision_) {
+  if (communicators_->post_forward == nullptr || has_post_forward_shard_ || in_full_precision_) {
     return;
   }
-  Communicator& group = *communicators_.post_forward;
+  Communicator& group = *communicators_->post_forward;
   const int64_t numel = layout_.numel() / group.world_size();
   const at::Tensor whole = flat_tensor(gathered_, layout_.numel(), layout_.dtype, layout_.device);
   group.begin_update(id_);
@@ -279,12 +248,7 @@ void FlatSegment::keep_post_forward_shard() {
 }
 
 bool FlatSegment::has_separate_master() const {
-  return layout_.trainable && layout_.dtype != c10::kFloat && master_format() == Master::Float32;
-}
-
-Master FlatSegment::master_format() const {
-  const bool is_bf16 = layout_.trainable && layout_.dtype == c10::kBFloat16;
-  return is_bf16 ? master_format_ : Master::Float32;
+  return layout_.trainable && layout_.dtype != c10::kFloat && master_format_ == Master::Float32;
 }
 
 ShardValues FlatSegment::values() const {
@@ -304,20 +268,20 @@ bool FlatSegment::has_values_in_file() const {
 }
 
 void FlatSegment::begin_update() {
-  communicators_.shards->begin_update(id_);
+  communicators_->shards->begin_update(id_);
   if (has_full_precision()) {
-    communicators_.full_precision->begin_update(id_);
+    communicators_->full_precision->begin_update(id_);
   }
 }
 
 void FlatSegment::publish() {
   written_ = reached_by_current_stream(layout_.device);
   if (written_) {
-    written_on_ = stream_of_caller(layout_.device);
+    written_on_ = current_stream(layout_.device);
   }
-  communicators_.shards->publish(id_);
+  communicators_->shards->publish(id_);
   if (has_full_precision()) {
-    communicators_.full_precision->publish(id_);
+    communicators_->full_precision->publish(id_);
   }
 }
 
@@ -327,7 +291,7 @@ void FlatSegment::await_update() const {
   if (!written_ || capture_of(layout_.device) != 0) {
     return;
   }
-  const c10::Stream current = stream_of_caller(layout_.device);
+  const c10::Stream current = current_stream(layout_.device);
   if (current != *written_on_) {
     written_->block(current);
   }

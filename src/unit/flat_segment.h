@@ -2,6 +2,7 @@
 // One flat segment of a unit: its memory on this rank, and the module's parameters as views of
 // where it is gathered.
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,7 +35,9 @@ namespace sherd::detail {
 /// - gradients: see SegmentGradients. Frozen segments have neither these nor a master.
 class FlatSegment {
  public:
-  FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes, Master master);
+  /// `shapes`, `names`: of its parameters, by place. `master`: if it is trainable and in bf16.
+  FlatSegment(SegmentLayout layout, std::vector<std::vector<int64_t>> shapes,
+              const std::vector<std::string>& names, const std::string& unit, Master master);
   ~FlatSegment();
   FlatSegment(const FlatSegment&) = delete;
   FlatSegment& operator=(const FlatSegment&) = delete;
@@ -44,30 +47,20 @@ class FlatSegment {
   /// Takes the sharded parameters from the communicator, unless they are offloaded, and allocates
   /// the master if it is another tensor. Throws Error(Usage) if the communicator keeps the sharded
   /// parameters elsewhere.
-  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+  void attach(const ModelCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores);
-  /// What each communicator is told of it. `replicas`, `size`: sizes of these groups; `is_kept`:
-  /// whether it leaves a piece there.
+  /// What the communicator over the shard group is told of it.
   [[nodiscard]] SegmentSpec spec(const std::string& unit, bool is_root) const;
-  [[nodiscard]] SegmentSpec replica_spec(const std::string& unit, bool is_root, int replicas) const;
-  [[nodiscard]] SegmentSpec post_forward_spec(const std::string& unit, int size,
-                                              bool is_kept) const;
-  [[nodiscard]] SegmentSpec full_precision_spec(const std::string& unit) const;
 
   /// A view of the parameter at `place`, whose address follows the segment; in fp32 while it is
   /// gathered in full precision.
   [[nodiscard]] at::Tensor parameter_view(size_t place) const;
-  /// Tells what an access at the parameter's place means while it is resharded. In order of places.
-  void name_parameter(size_t place, const std::string& parameter, const std::string& unit);
   /// Where the parameter lies now: with the gathered segment, or, while that is resharded, in a
-  /// storage that throws name_parameter()'s message when it is asked for its address.
+  /// storage that names the parameter in an error when it is asked for its address.
   [[nodiscard]] c10::Storage storage_of(size_t place) const;
-
-  /// Those that parameters view.
-  template <class Visit>
-  void for_each_storage(const Visit& visit) const {
-    visit(storage_.get());
-    visit(wide_storage_.get());
+  /// Those that gathered parameters view.
+  [[nodiscard]] std::array<c10::StorageImpl*, 2> storages() const {
+    return {storage_.get(), wide_storage_.get()};
   }
 
   [[nodiscard]] bool is_gathered() const { return gathered_ != nullptr; }
@@ -81,7 +74,7 @@ class FlatSegment {
   void copy_aside();
   /// Whether it is, or would be, gathered in fp32 for evaluation.
   [[nodiscard]] bool has_full_precision() const {
-    return communicators_.full_precision != nullptr && has_separate_master();
+    return communicators_->full_precision != nullptr && has_separate_master();
   }
   [[nodiscard]] bool in_full_precision() const { return in_full_precision_; }
 
@@ -107,9 +100,9 @@ class FlatSegment {
   /// Whether there is an fp32 shard that is rounded into the travelling shard.
   [[nodiscard]] bool has_separate_master() const;
   /// Whether masters lie in two halves.
-  [[nodiscard]] bool has_split_master() const { return master_format() == Master::Split; }
+  [[nodiscard]] bool has_split_master() const { return master_format_ == Master::Split; }
   /// Float32 for all that does not travel in bf16.
-  [[nodiscard]] Master master_format() const;
+  [[nodiscard]] Master master_format() const { return master_format_; }
   /// Waits until no rank reads master or travelling shard.
   void begin_update();
   /// Both have been written, by the current stream: on a device perhaps one of the optimizer's,
@@ -137,16 +130,21 @@ class FlatSegment {
  private:
   void point_parameters_at(void* gathered, bool is_forbidden = true);
   [[nodiscard]] GatherEvents events_before_gather(const GatherArena& arena) const;
-  [[nodiscard]] bool gathers_parameters() const { return gathered_by_ == communicators_.shards; }
+  [[nodiscard]] bool gathers_parameters() const {
+    return gathered_by_ == communicators_->shards.get();
+  }
+  /// Whether this rank's shard is copied to its place in the slot before the gather.
+  [[nodiscard]] bool is_copied_to_slot() const {
+    return gathers_parameters() && parameters_->needs_place();
+  }
   void fetch_parameters(const GatherArena& arena);
   void give_back_slot(GatherArena& arena);
   void take_parameters();
-  [[nodiscard]] const at::Tensor& make_master(std::unique_ptr<Storage> storage);
 
   SegmentLayout layout_;
   std::vector<std::vector<int64_t>> shapes_;
   Master master_format_;
-  SegmentCommunicators communicators_;
+  const ModelCommunicators* communicators_ = nullptr;
   Communicator::Segment id_ = 0;
   std::shared_ptr<void> forbidden_;  ///< addresses without access rights, on CPUs
   c10::intrusive_ptr<c10::StorageImpl> storage_;

@@ -75,7 +75,7 @@ int64_t most_unreduced(const Sizes& sizes, int rows, bool accumulates) {
 
 // Sums over the row, before they are summed over the replicas.
 int64_t most_partial(const Sizes& sizes, const Model& model, const MicroBatches& micro_batches) {
-  if (model.communicators->replicas() == nullptr) {
+  if (model.communicators->replicas == nullptr) {
     return 0;
   }
   const int rows = model.mesh.shard_size();
@@ -89,24 +89,30 @@ int64_t most_partial(const Sizes& sizes, const Model& model, const MicroBatches&
 
 }  // namespace
 
-namespace {
+// Units that are kept (as the root is), those gathered ahead, the running one and those around it.
+int64_t gathered_limit_bytes(const Model& model) {
+  int64_t kept = 0;
+  int64_t largest = 0;
+  int levels = 1;
+  for (const auto& unit : model.units) {
+    if (unit->is_root() || !unit->settings().reshard_after_forward ||
+        !unit->backward_settings.reshard_after_backward) {
+      kept += unit->gathered_bytes();
+    } else {
+      largest = std::max(largest, unit->gathered_bytes());
+      levels = std::max(levels, unit->level());
+    }
+  }
+  return kept + (model.options.prefetch_depth + levels) * largest;
+}
 
 // One that backward writes, those in flight, and the root's from the head to the embedding.
-int64_t sums_at_once_bytes(const Model& model, int64_t more) {
+int64_t gradients_at_once_bytes(const Model& model, bool on_host) {
   const Sizes sizes = measure(model);
   const int64_t blocks = std::min<int64_t>(
-      sizes.written_at_once + static_cast<int64_t>(kReductionsInFlight) + more, sizes.segments);
+      sizes.written_at_once + static_cast<int64_t>(kReductionsInFlight) + (on_host ? 1 : 0),
+      sizes.segments);
   return (sizes.root_sum_bytes + blocks * sizes.largest_sum_bytes) / model.mesh.shard_size();
-}
-
-}  // namespace
-
-int64_t reduced_at_once_bytes(const Model& model) {
-  return sums_at_once_bytes(model, 0);
-}
-
-int64_t gradient_slot_bytes(const Model& model) {
-  return sums_at_once_bytes(model, 1);
 }
 
 int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches) {
@@ -116,24 +122,27 @@ int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches
   const int replicas = model.mesh.replicate_size();
   const int64_t held = ledger.sharded_state_bytes() + ledger.bytes(MemoryKind::PostForwardShard) +
                        model.offload->most_in_memory_bytes();
-  const int64_t shards_of_sums = model.offload->gradient_slots() != nullptr
-                                     ? std::min(gradient_slot_bytes(model), sizes.sum_bytes / rows)
-                                     : sizes.sum_bytes / rows;
-  const bool is_on_disk =
-      model.offload->file(Part::Gradients) != nullptr && model.offload->gradient_slots() == nullptr;
-  const int64_t sums =
-      (is_on_disk ? 0 : shards_of_sums) + (replicas > 1 ? sizes.sum_bytes / rows / replicas : 0);
+  const int64_t all_sums = sizes.sum_bytes / rows;
+  const bool on_host = model.offload->gradient_slots() != nullptr;
+  const bool on_disk = !on_host && model.offload->file(Part::Gradients) != nullptr;
+  const int64_t shards_of_sums =
+      on_host ? std::min(gradients_at_once_bytes(model, on_host), all_sums) : all_sums;
+  const int64_t sums = (on_disk ? 0 : shards_of_sums) + (replicas > 1 ? all_sums / replicas : 0);
   const bool accumulates = micro_batches.count > 1;
   const bool waits = !micro_batches.requires_gradient_sync ||
                      placements_of(model.options.strategy).gradients == Placement::Partial;
   const bool unsharded = accumulates && waits && rows > 1;
-  const Communicator& shards = model.communicators->shards();
+  const Communicator& shards = *model.communicators->shards;
   const int pieces =
       model.options.offload.parameters_on_host ? shards.world_size() : shards.gathered_pieces();
+  int64_t received = 0;
+  for (const Communicator* const one : model.communicators->all()) {
+    received += one->most_received_bytes();
+  }
   return held + sums + (unsharded ? 4 * sizes.trained : 0) +
          gathered_limit_bytes(model) * pieces / shards.world_size() +
          most_unreduced(sizes, rows, accumulates) + most_partial(sizes, model, micro_batches) +
-         model.communicators->most_received_bytes();
+         received;
 }
 
 }  // namespace sherd::detail

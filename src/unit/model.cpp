@@ -17,8 +17,7 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
                             const std::vector<std::unique_ptr<UnitState>>& units) {
   std::vector<int> order;
   for (const std::string& name : names) {
-    const auto unit = std::find_if(units.begin(), units.end(),
-                                   [&](const auto& other) { return other->name() == name; });
+    const auto unit = std::ranges::find(units, name, [](const auto& one) { return one->name(); });
     if (unit == units.end()) {
       throw Error(ExitCode::Usage,
                   "[fully_shard] forward_order names '" + name +
@@ -27,6 +26,48 @@ std::vector<int> indices_of(const std::vector<std::string>& names,
     order.push_back((*unit)->index());
   }
   return order;
+}
+
+// Tells each communicator of every segment, in this order. One that it does not exchange has no
+// elements there. Collective.
+void attach_communicators(Model& model) {
+  const ModelCommunicators& communicators = *model.communicators;
+  std::vector<SegmentSpec> shards;
+  std::vector<SegmentSpec> replicas;
+  std::vector<SegmentSpec> post_forward;
+  std::vector<SegmentSpec> full_precision;
+  for (const auto& [unit, segment] : model.segments) {
+    const SegmentLayout& layout = segment->layout();
+    shards.push_back(segment->spec(unit->name(), unit->is_root()));
+    const int64_t summed = layout.trainable ? layout.shard_numel : 0;
+    replicas.push_back({.name = unit->name(),
+                        .shard_numel = summed / model.mesh.replicate_size(),
+                        .dtype = layout.reduce_dtype,
+                        .trainable = layout.trainable,
+                        .is_root = unit->is_root(),
+                        .shard_kind = MemoryKind::GradientShard,
+                        .reduce_dtype = layout.reduce_dtype});
+    const int64_t kept = unit->settings().reshard_after_forward ? layout.numel() : 0;
+    post_forward.push_back(
+        {.name = unit->name(),
+         .shard_numel = kept / std::max(1, model.options.reshard_after_forward_size),
+         .dtype = layout.dtype,
+         .trainable = false,
+         .shard_kind = MemoryKind::PostForwardShard});
+    full_precision.push_back(
+        {.name = unit->name(),
+         .shard_numel = segment->has_separate_master() ? layout.shard_numel : 0,
+         .trainable = false,
+         .shard_kind = MemoryKind::MasterShard});
+  }
+  for (const auto& [communicator, specs] :
+       {std::pair(&communicators.shards, &shards), std::pair(&communicators.replicas, &replicas),
+        std::pair(&communicators.post_forward, &post_forward),
+        std::pair(&communicators.full_precision, &full_precision)}) {
+    if (*communicator != nullptr) {
+      (*communicator)->attach(std::move(*specs), model.mesh.world().device(), model.ledger);
+    }
+  }
 }
 
 // Offloaded parameters get their storage before communicators use it.
@@ -48,8 +89,9 @@ void keep_parameters_and_buffers(Model& model) {
     return;
   }
   for (const SegmentOfUnit& of : model.segments) {
-    of.segment->for_each_storage(
-        [&](const c10::StorageImpl* storage) { activations->keep(storage); });
+    for (const c10::StorageImpl* const storage : of.segment->storages()) {
+      activations->keep(storage);
+    }
   }
   for (const ModelBuffer& buffer : model.buffers) {
     activations->keep(buffer.tensor.storage().unsafeGetStorageImpl());
@@ -59,14 +101,14 @@ void keep_parameters_and_buffers(Model& model) {
 // What is gathered at a time stays in memory, and the gradients that are reduced at a time.
 void limit_stores(const Model& model) {
   if (FileStore* const file = model.offload->file(Part::Parameters)) {
-    const bool in_place = model.communicators->shards().gathers_in_place();
+    const bool in_place = model.communicators->shards->gathers_in_place();
     file->raise_limit(gathered_limit_bytes(model) / (in_place ? 1 : model.mesh.shard_size()));
   }
   if (FileStore* const file = model.offload->file(Part::Gradients)) {
-    file->raise_limit(reduced_at_once_bytes(model));
+    file->raise_limit(gradients_at_once_bytes(model, /*on_host=*/false));
   }
   if (GatherArena* const slots = model.offload->gradient_slots()) {
-    slots->set_limit(gradient_slot_bytes(model));
+    slots->set_limit(gradients_at_once_bytes(model, /*on_host=*/true));
   }
 }
 
@@ -85,22 +127,23 @@ Model::Model(Mesh mesh_of_rows, ShardOptions shard_options, std::vector<UnitPlan
                                                   mesh, collectives, arena));
       for (const auto& segment : units.back()->segments()) {
         segments.push_back({units.back().get(), segment.get()});
+        if (segment->gradients() != nullptr) {
+          trainable.push_back(segments.back());
+        }
       }
     }
     first_order = indices_of(options.forward_order, units);
   });
   arena.set_limit(gathered_limit_bytes(*this));
-  const bool full_precision = std::any_of(units.begin(), units.end(), [](const auto& unit) {
-    return unit->settings().precision.full_precision_in_eval;
-  });
+  const bool full_precision = std::ranges::any_of(
+      units, [](const auto& unit) { return unit->settings().precision.full_precision_in_eval; });
   communicators = std::make_unique<ModelCommunicators>(mesh, options, full_precision);
   open_stores(*this, factory);
-  collectives.run(Work::Local, "allocation", "all",
-                  [&] { communicators->attach(segments, mesh.world().device(), ledger); });
+  collectives.run(Work::Local, "allocation", "all", [&] { attach_communicators(*this); });
   Communicator::Segment id = 0;
   for (const SegmentOfUnit& of : segments) {
     collectives.run(Work::Local, "allocation", of.unit->name(),
-                    [&] { of.segment->attach(communicators->all(), id++, ledger, *offload); });
+                    [&] { of.segment->attach(*communicators, id++, ledger, *offload); });
   }
   limit_stores(*this);
   for (const auto& unit : units) {
@@ -115,31 +158,18 @@ void begin_update(Model& model, const SegmentOfUnit& of) {
 }
 
 void check_exchanges(Model& model, const std::function<void()>& wait) {
-  model.collectives.run(Work::Wait, "wait for the device", "all",
-                        [&] { model.communicators->check_exchanges(wait); });
+  model.collectives.run(Work::Wait, "wait for the device", "all", [&] {
+    model.communicators->shards->check_exchanges(wait);
+    for (const Communicator* const one : model.communicators->all()) {
+      one->check_exchanges([] {});
+    }
+  });
 }
 
 void rest(Model& model) {
   if (!model.offload->files().empty()) {
     model.collectives.run(Work::Local, "write back", "all", [&] { model.offload->free_memory(); });
   }
-}
-
-// Units that are kept (as the root is), those gathered ahead, the running one and those around it.
-int64_t gathered_limit_bytes(const Model& model) {
-  int64_t kept = 0;
-  int64_t largest = 0;
-  int levels = 1;
-  for (const auto& unit : model.units) {
-    if (unit->is_root() || !unit->settings().reshard_after_forward ||
-        !unit->backward_settings.reshard_after_backward) {
-      kept += unit->gathered_bytes();
-    } else {
-      largest = std::max(largest, unit->gathered_bytes());
-      levels = std::max(levels, unit->level());
-    }
-  }
-  return kept + (model.options.prefetch_depth + levels) * largest;
 }
 
 void require_values(const Model& model, const std::string& operation) {
@@ -178,10 +208,10 @@ void require_all_sharded(const Model& model) {
 }
 
 bool ModelBuffer::is_inside(const std::string& unit) const {
-  const std::string prefix = unit + ".";
-  return name.starts_with(prefix) ||
-         std::any_of(aliases.begin(), aliases.end(),
-                     [&](const std::string& alias) { return alias.starts_with(prefix); });
+  const auto is_inside = [prefix = unit + "."](const std::string& one) {
+    return one.starts_with(prefix);
+  };
+  return is_inside(name) || std::ranges::any_of(aliases, is_inside);
 }
 
 std::vector<ModelBuffer> take_over_buffers(
@@ -190,9 +220,8 @@ std::vector<ModelBuffer> take_over_buffers(
   const at::NoGradGuard no_grad;
   std::vector<ModelBuffer> buffers;
   for (const auto& [name, tensor] : named) {
-    const auto known = std::find_if(buffers.begin(), buffers.end(), [&](const ModelBuffer& other) {
-      return other.tensor.is_same(tensor);
-    });
+    const auto known = std::ranges::find_if(
+        buffers, [&](const ModelBuffer& other) { return other.tensor.is_same(tensor); });
     if (known != buffers.end()) {
       known->aliases.push_back(name);
       continue;
@@ -231,123 +260,6 @@ std::vector<ParameterShard> value_shards(const Model& model) {
                        }
                      });
   return shards;
-}
-
-namespace {
-
-// This rank's row of the mesh.
-RankGroup row_of(const Mesh& mesh) {
-  return {mesh.replicate_rank() * mesh.shard_size(), 1, mesh.shard_size()};
-}
-
-// The ranks that hold the same piece.
-RankGroup column_of(const Mesh& mesh) {
-  return {mesh.shard_rank(), mesh.shard_size(), mesh.replicate_size()};
-}
-
-// `size` consecutive ranks of this rank's row; `size` divides it.
-RankGroup part_of_row(const Mesh& mesh, int size) {
-  return {mesh.world().rank() / size * size, 1, size};
-}
-
-}  // namespace
-
-ModelCommunicators::ModelCommunicators(Mesh& mesh, const ShardOptions& options, bool full_precision)
-    : shards_(mesh.world().make_communicator(row_of(mesh))) {
-  if (mesh.replicate_size() > 1) {
-    replicas_ = mesh.world().make_communicator(column_of(mesh));
-  }
-  const int size = options.reshard_after_forward_size;
-  if (size > 1 && size < mesh.shard_size()) {
-    post_forward_ = mesh.world().make_communicator(part_of_row(mesh, size));
-  }
-  if (full_precision) {
-    full_precision_ = mesh.world().make_communicator(row_of(mesh));
-  }
-}
-
-void ModelCommunicators::attach(const std::vector<SegmentOfUnit>& segments, c10::Device device,
-                                const std::shared_ptr<MemoryLedger>& ledger) {
-  const auto attach = [&](Communicator* communicator, const auto& spec_of) {
-    if (communicator == nullptr) {
-      return;
-    }
-    std::vector<SegmentSpec> specs;
-    for (const SegmentOfUnit& of : segments) {
-      specs.push_back(spec_of(*of.unit, *of.segment));
-    }
-    communicator->attach(std::move(specs), device, ledger);
-  };
-  attach(shards_.get(), [](const UnitState& unit, const FlatSegment& segment) {
-    return segment.spec(unit.name(), unit.is_root());
-  });
-  attach(replicas_.get(), [&](const UnitState& unit, const FlatSegment& segment) {
-    return segment.replica_spec(unit.name(), unit.is_root(), replicas_->world_size());
-  });
-  attach(post_forward_.get(), [&](const UnitState& unit, const FlatSegment& segment) {
-    return segment.post_forward_spec(unit.name(), post_forward_->world_size(),
-                                     /*is_kept=*/unit.settings().reshard_after_forward);
-  });
-  attach(full_precision_.get(), [](const UnitState& unit, const FlatSegment& segment) {
-    return segment.full_precision_spec(unit.name());
-  });
-}
-
-SegmentCommunicators ModelCommunicators::all() const {
-  return {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()};
-}
-
-void ModelCommunicators::abandon(bool in_backward) {
-  shards_->abandon();
-  if (replicas_ != nullptr && in_backward) {  // else it holds sums of earlier micro-batches
-    replicas_->abandon();
-  }
-}
-
-std::vector<const Communicator*> ModelCommunicators::made() const {
-  std::vector<const Communicator*> made;
-  for (const Communicator* const one :
-       {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()}) {
-    if (one != nullptr) {
-      made.push_back(one);
-    }
-  }
-  return made;
-}
-
-std::vector<double> ModelCommunicators::signatures() const {
-  std::vector<double> signatures;
-  for (const Communicator* const one : made()) {
-    signatures.push_back(one->signature());
-  }
-  return signatures;
-}
-
-void ModelCommunicators::check_exchanges(const std::function<void()>& wait) const {
-  shards_->check_exchanges(wait);
-  for (const Communicator* const one : made()) {
-    one->check_exchanges([] {});
-  }
-}
-
-int64_t ModelCommunicators::most_received_bytes() const {
-  return shards_->most_received_bytes() +
-         (replicas_ != nullptr ? replicas_->most_received_bytes() : 0);
-}
-
-Communicator::Counts ModelCommunicators::counts() const {
-  Communicator::Counts counts = shards_->counts();
-  for (const Communicator* gathers : {post_forward_.get(), full_precision_.get()}) {
-    if (gathers != nullptr) {
-      counts.gathers += gathers->counts().gathers;
-      counts.bytes_sent += gathers->counts().bytes_sent;
-    }
-  }
-  if (replicas_ != nullptr) {
-    counts.replications = replicas_->counts().reductions;
-    counts.bytes_sent += replicas_->counts().bytes_sent;
-  }
-  return counts;
 }
 
 }  // namespace sherd::detail

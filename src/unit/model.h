@@ -17,6 +17,7 @@
 #include "sherd/world.h"
 #include "storage/gather_arena.h"
 #include "unit/collectives.h"
+#include "unit/communicators.h"
 #include "unit/unit_state.h"
 
 namespace sherd::detail {
@@ -41,49 +42,6 @@ struct ModelBuffer {
     const std::vector<std::pair<std::string, at::Tensor>>& named, c10::Device device,
     const std::optional<c10::ScalarType>& dtype);
 
-/// The communicators of one sharded model. Mesh and options decide which exist.
-class ModelCommunicators {
- public:
-  /// Collective.
-  ModelCommunicators(Mesh& mesh, const ShardOptions& options, bool full_precision);
-
-  /// Tells each communicator of every segment, in this order. Collective.
-  void attach(const std::vector<SegmentOfUnit>& segments, c10::Device device,
-              const std::shared_ptr<MemoryLedger>& ledger);
-  [[nodiscard]] SegmentCommunicators all() const;
-  [[nodiscard]] Communicator& shards() const { return *shards_; }
-  /// Null without replicas.
-  [[nodiscard]] Communicator* replicas() const { return replicas_.get(); }
-  [[nodiscard]] bool keeps_post_forward_shards() const { return post_forward_ != nullptr; }
-  /// Calls `visit(communicator)` for each that there is.
-  template <class Visit>
-  void for_each(const Visit& visit) const {
-    for (Communicator* const one :
-         {shards_.get(), replicas_.get(), post_forward_.get(), full_precision_.get()}) {
-      if (one != nullptr) {
-        visit(*one);
-      }
-    }
-  }
-  /// Forgets what an exception left behind: `in_backward`, or in a forward.
-  void abandon(bool in_backward);
-  [[nodiscard]] Communicator::Counts counts() const;
-  /// Communicator::signature() of each.
-  [[nodiscard]] std::vector<double> signatures() const;
-  /// Communicator::check_exchanges() of each, after one wait. Not collective.
-  void check_exchanges(const std::function<void()>& wait) const;
-  /// What reductions will receive into, at most.
-  [[nodiscard]] int64_t most_received_bytes() const;
-
- private:
-  [[nodiscard]] std::vector<const Communicator*> made() const;
-
-  std::unique_ptr<Communicator> shards_;
-  std::unique_ptr<Communicator> replicas_;
-  std::unique_ptr<Communicator> post_forward_;
-  std::unique_ptr<Communicator> full_precision_;
-};
-
 struct Model {
   /// Compares what the ranks are about to shard, allocates it, and takes over the parameters'
   /// values. Travelling shards are written by Step::publish(). `mesh`: rows are the groups that
@@ -101,6 +59,7 @@ struct Model {
   Collectives collectives;
   std::vector<std::unique_ptr<UnitState>> units;  ///< in registration order; the first is the root
   std::vector<SegmentOfUnit> segments;            ///< of all units, in their order
+  std::vector<SegmentOfUnit> trainable;           ///< those of them that have gradients
   std::vector<int> first_order;                   ///< ShardOptions::forward_order as indices
   std::vector<ModelBuffer> buffers;
   /// How values of replicas differed in fully_shard(), until something writes values; empty: not.
@@ -151,10 +110,9 @@ void compare_ranks(const char* operation, const std::vector<std::string>& all,
 /// See ShardedModule::planned_peak_bytes().
 [[nodiscard]] int64_t planned_peak_bytes(const Model& model, const MicroBatches& micro_batches);
 
-/// Of gradient shards: those of units that are written or reduced at the same time.
-[[nodiscard]] int64_t reduced_at_once_bytes(const Model& model);
-/// The same where they rest on the host: another one leaves.
-[[nodiscard]] int64_t gradient_slot_bytes(const Model& model);
+/// Of gradient shards of units that are written or reduced at the same time. `on_host`: where they
+/// are offloaded to the host, another one is copied there meanwhile.
+[[nodiscard]] int64_t gradients_at_once_bytes(const Model& model, bool on_host);
 
 /// As ShardedModule::parameter_shards(), without gradients: what backward left is neither scaled
 /// nor shown, so that the gradient norm taken while it was added up stays known.

@@ -10,23 +10,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
-#include "sherd/communicator.h"
 #include "storage/stores.h"
+#include "unit/communicators.h"
 #include "unit/shard_layout.h"
 
 namespace sherd::detail {
-
-/// The communicators that the segments of a model use, each with the same numbering.
-struct SegmentCommunicators {
-  Communicator* shards = nullptr;  ///< over the ranks that a segment is cut over
-  /// Over the ranks that hold the same piece; null where this rank's is the only copy. It carries
-  /// gradients alone: it reduces into a rank's part of the all-reduce, and gathers the parts.
-  Communicator* replicas = nullptr;
-  /// Over fewer ranks, with the pieces that are kept after forward; null unless wanted.
-  Communicator* post_forward = nullptr;
-  /// Over the shard group, with fp32 masters; null unless evaluation is in full precision.
-  Communicator* full_precision = nullptr;
-};
 
 /// [Note: The way of a gradient]
 /// - the *reduce buffer* [world × shard_numel] in the dtype that travels, the communicator's: where
@@ -46,32 +34,32 @@ class SegmentGradients {
   SegmentGradients(const SegmentGradients&) = delete;
   SegmentGradients& operator=(const SegmentGradients&) = delete;
 
-  void attach(const SegmentCommunicators& communicators, Communicator::Segment id,
+  void attach(const ModelCommunicators& communicators, Communicator::Segment id,
               const std::shared_ptr<MemoryLedger>& ledger, const Stores& stores);
 
   // During backward, in the reduce buffer.
-  [[nodiscard]] bool bound() const { return reduce_buffer_ != nullptr; }
+  [[nodiscard]] bool bound() const { return reduce_buffer_.defined(); }
   void bind();
   [[nodiscard]] at::Tensor view(size_t place) const { return views_[place]; }
   [[nodiscard]] bool written(size_t place) const { return written_[place]; }
   void mark_written(size_t place) { written_[place] = true; }
   /// Whether this rank has written a gradient since forget(); or, once the ranks have agreed, any.
-  [[nodiscard]] bool used(size_t place) const { return used_[place]; }
-  void set_used(size_t place, bool used) { used_[place] = used; }
+  [[nodiscard]] bool used(size_t place) const { return known_.used[place]; }
+  void set_used(size_t place, bool used) { known_.used[place] = used; }
 
   /// Fills with zeros what was not written and starts the reduction over the shard group, together
   /// with what accumulate_unsharded() left.
   void reduce(float scale);
   /// Adds to the unsharded sum instead, without communication.
   void accumulate_unsharded();
-  [[nodiscard]] bool has_unsharded_sum() const { return has_unsharded_sum_; }
+  [[nodiscard]] bool has_unsharded_sum() const { return known_.has_unsharded_sum; }
   /// Frees the memory of the unsharded sum, if the reduction that read it has ended.
   void free_unsharded_sum();
 
   // Over the replicas, where there are any. start_all_reduce() after the reduction has ended; again
   // where a unit is reduced again in the same backward (recomputed for each of several forwards).
   [[nodiscard]] bool awaits_all_reduce() const { return has_partial_reduce_output_; }
-  void start_all_reduce();
+  void start_all_reduce(bool is_first);
   void gather_sum();
   void wait_sum();
 
@@ -89,8 +77,11 @@ class SegmentGradients {
     bool has_sum = false;
     std::vector<bool> used = {};  ///< by place
   };
-  [[nodiscard]] Known known() const { return {has_unsharded_sum_, has_sum_, used_}; }
-  void set_known(const Known& known);
+  [[nodiscard]] const Known& known() const { return known_; }
+  void set_known(Known known) {
+    known_ = std::move(known);
+    squares_ = kUnknown;
+  }
 
   /// [shard_numel] in the layout's reduce_dtype, meaningful where has_sum(), to be used as
   /// storage() says.
@@ -98,7 +89,7 @@ class SegmentGradients {
   [[nodiscard]] Storage& storage() const { return *storage_of_shard_; }
   /// The reduction that was started has ended: the shard goes back to where it is kept.
   void put_away();
-  [[nodiscard]] bool has_sum() const { return has_sum_; }
+  [[nodiscard]] bool has_sum() const { return known_.has_sum; }
   /// Of the shard, double [] on its device or the host's, not waited for. It was taken while
   /// gradients were added up, where the communicator could; else the shard is read.
   [[nodiscard]] at::Tensor sum_of_squares() const;
@@ -124,32 +115,30 @@ class SegmentGradients {
   void change(const Work& work);
   static constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-  [[nodiscard]] bool is_replicated() const { return communicators_.replicas != nullptr; }
+  [[nodiscard]] bool is_replicated() const { return communicators_->replicas != nullptr; }
   void hold_shard();
   void squares_change();
+  [[nodiscard]] at::Tensor shard_at(void* data) const;
   [[nodiscard]] Communicator::Reduction target(float scale);
   [[nodiscard]] at::Tensor reduced_part();
   void zero_unwritten();
   void unbind();
 
   const SegmentLayout& layout_;
-  SegmentCommunicators communicators_;
+  const ModelCommunicators* communicators_ = nullptr;
   Communicator::Segment id_ = 0;
   std::shared_ptr<MemoryLedger> ledger_;
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   std::vector<at::Tensor> views_;
   std::vector<bool> written_;
-  std::vector<bool> used_;
-  void* reduce_buffer_ = nullptr;
-  void* partial_reduce_output_ = nullptr;
+  at::Tensor reduce_buffer_;
+  at::Tensor partial_reduce_output_;
   void* summed_ = nullptr;  ///< where the sum over the replicas is gathered
   Buffer unsharded_buffer_;
   std::unique_ptr<Storage> storage_of_shard_;
   at::Tensor unsharded_sum_;
-  bool has_unsharded_sum_ = false;
+  Known known_;
   bool has_partial_reduce_output_ = false;
-  bool has_sum_ = false;
-  bool sum_started_ = false;  ///< over the replicas, in this backward
   bool awaits_hook_ = false;  ///< reduced since the hook was called
   std::function<void(const at::Tensor&)> all_reduce_hook_;
   double squares_ = kUnknown;

@@ -1,7 +1,6 @@
 #include "unit/unit_state.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -28,34 +27,27 @@ UnitState::UnitState(int index, UnitPlan plan, const Mesh& mesh, Collectives& co
       device_(mesh.world().device()),
       collectives_(collectives),
       arena_(arena) {
-  make_segments(mesh);
-}
-
-void UnitState::make_segments(const Mesh& mesh) {
   std::vector<ParameterSpec> specs;
   for (const UnitParameter& parameter : parameters()) {
     specs.push_back({parameter.tensor.numel(), travelling_dtype(settings().precision, parameter),
                      parameter.trainable});
   }
   auto layouts = lay_out(specs, mesh.shard_size(), mesh.replicate_size(), device_);
-  for (size_t s = 0; s < layouts.size(); ++s) {
-    if (layouts[s].dtype == c10::kBFloat16) {
-      layouts[s].reduce_dtype = settings().precision.reduce_dtype;
+  for (SegmentLayout& layout : layouts) {
+    if (layout.dtype == c10::kBFloat16) {
+      layout.reduce_dtype = settings().precision.reduce_dtype;
     }
     std::vector<std::vector<int64_t>> shapes;
-    for (size_t place = 0; place < layouts[s].places.size(); ++place) {
-      UnitParameter& parameter =
-          plan_.parameters[static_cast<size_t>(layouts[s].places[place].parameter)];
-      parameter.segment = s;
+    std::vector<std::string> names;
+    for (size_t place = 0; place < layout.places.size(); ++place) {
+      auto& parameter = plan_.parameters[static_cast<size_t>(layout.places[place].parameter)];
+      parameter.segment = segments_.size();
       parameter.place = place;
       shapes.push_back(parameter.tensor.sizes().vec());
+      names.push_back(parameter.name);
     }
-    segments_.push_back(std::make_unique<FlatSegment>(std::move(layouts[s]), std::move(shapes),
-                                                      settings().precision.master));
-    FlatSegment& segment = *segments_.back();
-    for (size_t place = 0; place < segment.layout().places.size(); ++place) {
-      segment.name_parameter(place, parameter_at(segment, place).name, name());
-    }
+    segments_.push_back(std::make_unique<FlatSegment>(std::move(layout), std::move(shapes), names,
+                                                      name(), settings().precision.master));
   }
 }
 
@@ -117,8 +109,7 @@ void UnitState::unshard(bool in_evaluation) {
   }
   reshard();
   full_precision_ = full_precision;
-  storage_ =
-      StorageState::Unsharded;  // reshard() must also free the segments gathered before one fails
+  storage_ = StorageState::Unsharded;  // so that reshard() frees segments gathered before one fails
   gather_pending_ = true;
   try {
     for (const auto& segment : segments_) {
@@ -126,7 +117,7 @@ void UnitState::unshard(bool in_evaluation) {
                        [&] { segment->gather(arena_, full_precision); });
     }
   } catch (...) {
-    reshard_and_rethrow();
+    give_up(std::current_exception());
   }
   point_parameters();
 }
@@ -135,24 +126,28 @@ void UnitState::wait_unshard() {
   if (!std::exchange(gather_pending_, false)) {
     return;
   }
-  try {
-    for (const auto& segment : segments_) {
-      if (segment->is_gathered()) {
-        collectives_.run(Work::Wait, "wait for the all-gather", name(),
-                         [&] { segment->wait_gather(); });
-      }
+  // After a failure the other segments are waited for too: nothing may write into a slot that is
+  // given back. Only if peers are lost no wait would end.
+  std::exception_ptr failure;
+  for (const auto& segment : segments_) {
+    if (!segment->is_gathered() || (failure != nullptr && collectives_.peers_lost())) {
+      continue;
     }
-  } catch (...) {
-    reshard_and_rethrow();  // what was not waited for must not be used
+    try {
+      collectives_.run(Work::Wait, "wait for the all-gather", name(),
+                       [&] { segment->wait_gather(); });
+    } catch (...) {
+      failure = failure != nullptr ? failure : std::current_exception();
+    }
+  }
+  if (failure != nullptr) {
+    give_up(failure);
   }
 }
 
-void UnitState::reshard_and_rethrow() {
-  const auto failure = std::current_exception();
-  try {
-    reshard();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the first failure is reported
-  }
+// What was not gathered, or not waited for, must not be used.
+void UnitState::give_up(const std::exception_ptr& failure) {
+  quietly([this] { reshard(); });
   std::rethrow_exception(failure);
 }
 
@@ -213,14 +208,12 @@ at::Tensor UnitState::begin_gradient_add(size_t parameter) {
 }
 
 bool UnitState::is_trained(const FlatSegment& segment) const {
-  if (!segment.layout().trainable) {
-    return false;
-  }
-  bool trained = segment.gradients()->bound();
-  for (size_t place = 0; !trained && place < segment.layout().places.size(); ++place) {
-    trained = parameter_at(segment, place).tensor.requires_grad();
-  }
-  return trained;
+  const auto requires_grad = [&](const ParameterPlace& place) {
+    return plan_.parameters[static_cast<size_t>(place.parameter)].tensor.requires_grad();
+  };
+  const SegmentLayout& layout = segment.layout();
+  return layout.trainable &&
+         (segment.gradients()->bound() || std::ranges::any_of(layout.places, requires_grad));
 }
 
 }  // namespace sherd::detail

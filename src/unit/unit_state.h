@@ -2,6 +2,7 @@
 // One communication unit: its parameters and segments, and the way from sharded to gathered and
 // back. It knows nothing of the step that it takes part in.
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,10 @@ struct BackwardSettings {
   bool requires_all_reduce = true;
   bool reshard_after_backward = true;
   bool unshard_in_backward = true;
+
+  [[nodiscard]] bool sums_over_all_ranks() const {
+    return requires_gradient_sync && requires_all_reduce;
+  }
 };
 
 /// What fully_shard() has decided of a unit.
@@ -132,10 +137,8 @@ class UnitState {
   [[nodiscard]] bool is_trained(const FlatSegment& segment) const;
 
  private:
-  void make_segments(const Mesh& mesh);
   void point_parameters();
-  /// Called in a handler.
-  [[noreturn]] void reshard_and_rethrow();
+  [[noreturn]] void give_up(const std::exception_ptr& failure);
   [[nodiscard]] SegmentGradients& gradients_of(size_t parameter) const;
   [[nodiscard]] at::Tensor gradient_place(size_t parameter);
 

@@ -1,5 +1,8 @@
 // Frozen parameters: before and after sharding, alone and mixed with trainable ones.
 
+#include <memory>
+#include <utility>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/compare_with_plain.h"
@@ -72,6 +75,38 @@ TEST(Frozen, UnfrozenAfterShardingIsRefused) {
                 "shard it trainable, and freeze it afterwards"});
   net->b->before->bias.requires_grad_(false);
   model.zero_grad();
+  EXPECT_NO_THROW(loss_of(model(odd_input(1))).backward());
+}
+
+/// Fails the first wait for a gather of unit 'a', and counts those that end.
+class FailingWait final : public CollectiveObserver {
+ public:
+  void waiting(const Collective& collective) override {
+    if (is_of_a(collective) && !std::exchange(has_failed_, true)) {
+      throw Error(ExitCode::OutOfMemory, "a fault");
+    }
+  }
+  void ended(const Collective& collective) override { ended_ += is_of_a(collective) ? 1 : 0; }
+  [[nodiscard]] int gathers_ended() const { return ended_; }
+
+ private:
+  static bool is_of_a(const Collective& collective) {
+    return collective.operation == Collective::Operation::Gather && collective.unit == "a";
+  }
+  bool has_failed_ = false;
+  int ended_ = 0;
+};
+
+// A unit with frozen and trainable parameters has two segments. Nothing may write into memory that
+// is given back.
+TEST(Frozen, AFailedWaitForOneSegmentWaitsForTheOther) {
+  World world = World::alone();
+  const auto observer = std::make_shared<FailingWait>();
+  world.set_observer(observer);
+  auto model = fully_shard(make({"a.before.weight"}), Mesh::shard(world));
+  expect_error([&] { static_cast<void>(model(odd_input(1))); }, ExitCode::OutOfMemory,
+               {"wait for the all-gather of unit 'a'", "a fault"});
+  EXPECT_EQ(observer->gathers_ended(), 1);
   EXPECT_NO_THROW(loss_of(model(odd_input(1))).backward());
 }
 
