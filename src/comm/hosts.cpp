@@ -6,14 +6,20 @@
 
 namespace sherd::detail {
 
-HostsCommunicator::~HostsCommunicator() {
-  if (has_failed()) {
-    return;  // else it would wait once more for a rank that is cut off
+HostsCommunicator::HostsCommunicator(ProcessGroups groups, HostMemory host)
+    : C10dCommunicator(std::move(groups)), host_(std::move(host)) {
+  for (int member = host_.group().rank(); member < world_size(); member += host_.group().size()) {
+    if (member != rank()) {
+      counterparts_.push_back(member);
+    }
   }
+}
+
+HostsCommunicator::~HostsCommunicator() {
   for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
     try {
-      // After a gather that failed here, the counterparts may wait in the same way.
-      if (!is_cancelled_.load(std::memory_order_acquire) && !gathers(segment).is_in_flight) {
+      // After an exchange or a gather that failed here, counterparts may wait in the same way.
+      if (!has_failed() && !gathers(segment).is_in_flight) {
         finish_sends(segment);
       }
     } catch (const Error&) {
@@ -31,45 +37,36 @@ std::shared_ptr<CommunicatorMemory> HostsCommunicator::allocate() {
   return memory;
 }
 
-// Calls `fn` for the ranks at this rank's place on the other hosts.
-template <class Fn>
-void HostsCommunicator::for_each_counterpart(Fn&& fn) const {
-  for (int member = host_.group().rank(); member < world_size(); member += host_.group().size()) {
-    if (member != rank()) {
-      fn(member);
-    }
-  }
-}
-
 void HostsCommunicator::post_sends(Segment segment) {
-  Gathers& mine = gathers(segment);
+  Messages& mine = gathers(segment).messages;
   attempt(described(Collective::Operation::Gather, segment), [&] {
-    for_each_counterpart([&](int member) {
+    mine = introduce(segment, counterparts_);
+    for (const int member : counterparts_) {
       mine.sends.push_back(send_to(*groups().gather, host_.shard(segment, rank()),
-                                   segment_bytes(spec(segment), 1), member, mine.tag));
-    });
+                                   segment_bytes(spec(segment), 1), member, tag_of(mine, segment)));
+    }
   });
 }
 
 void HostsCommunicator::post_receives(Segment segment) {
-  Gathers& mine = gathers(segment);
+  Messages& mine = gathers(segment).messages;
   const int64_t bytes = segment_bytes(spec(segment), 1);
-  for_each_counterpart(
-      [&](int member) { host_.data().take_pages(host_.shard(segment, member), bytes); });
+  for (const int member : counterparts_) {
+    host_.data().take_pages(host_.shard(segment, member), bytes);
+  }
   attempt(described(Collective::Operation::Gather, segment), [&] {
-    for_each_counterpart([&](int member) {
-      mine.receives.push_back(
-          receive_from(*groups().gather, host_.shard(segment, member), bytes, member, mine.tag));
-    });
+    for (const int member : counterparts_) {
+      mine.receives.push_back(receive_from(*groups().gather, host_.shard(segment, member), bytes,
+                                           member, tag_of(mine, segment)));
+    }
   });
-  mine.has_posted_receives = true;
+  gathers(segment).has_posted_receives = true;
 }
 
 void HostsCommunicator::finish_sends(Segment segment) {
-  Gathers& mine = gathers(segment);
-  if (!mine.sends.empty()) {
-    attempt(described(Collective::Operation::Gather, segment),
-            [&] { await_messages(std::exchange(mine.sends, {})); });
+  std::vector<Work>& sends = gathers(segment).messages.sends;
+  if (!sends.empty()) {
+    attempt(described(Collective::Operation::Gather, segment), [&] { await_messages(sends); });
   }
 }
 
@@ -82,8 +79,6 @@ void* HostsCommunicator::start_gather(Segment segment, void* /*slot*/,
   finish_sends(segment);
   mine.keeps_pages = false;  // they are about to be used again
   give_back_pages();
-  mine.tag = next_gather_tag_;
-  next_gather_tag_ = (next_gather_tag_ + 1) % kTags;
   mine.is_in_flight = true;
   mine.has_posted_receives = false;
   awaited_.push_back(segment);
@@ -107,8 +102,7 @@ void HostsCommunicator::receive_until(Segment segment) {
       host_.wait_for_all(oldest, &SegmentLine::released, host_.versions(oldest).read, "all-gather");
       post_receives(oldest);
     }
-    attempt(described(Collective::Operation::Gather, oldest),
-            [&] { await_messages(std::exchange(mine.receives, {})); });
+    finish_receives(mine.messages, described(Collective::Operation::Gather, oldest));
     host_.line(oldest).arrived.raise_to(++mine.arrived);
     awaited_.pop_front();
   }
@@ -146,16 +140,16 @@ void HostsCommunicator::give_back_pages() {
     if (mine.keeps_pages &&
         host_.all_reached(segment, &SegmentLine::released, host_.versions(segment).released)) {
       mine.keeps_pages = false;
-      for_each_counterpart([&](int member) {
+      for (const int member : counterparts_) {
         host_.data().give_back_pages(host_.shard(segment, member), segment_bytes(spec(segment), 1));
-      });
+      }
     }
   }
 }
 
 void HostsCommunicator::forget_exchanges() {
   for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
-    if (gathers(segment).is_in_flight && !is_cancelled_.load(std::memory_order_acquire)) {
+    if (gathers(segment).is_in_flight && !has_failed()) {
       give_up(segment);
     }
   }

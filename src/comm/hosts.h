@@ -2,7 +2,6 @@
 // Ranks of several hosts: those of one host share what is gathered, hosts exchange over process
 // groups (docs/design/communicators.md).
 
-#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -21,8 +20,7 @@ namespace sherd::detail {
 class HostsCommunicator final : public C10dCommunicator {
  public:
   /// Hosts have the same number of ranks, which are consecutive in the group.
-  HostsCommunicator(ProcessGroups groups, HostMemory host)
-      : C10dCommunicator(std::move(groups)), host_(std::move(host)) {}
+  HostsCommunicator(ProcessGroups groups, HostMemory host);
   /// Waits until its shards are sent: the others would lose them if this rank ended at once.
   ~HostsCommunicator() override;
 
@@ -36,12 +34,10 @@ class HostsCommunicator final : public C10dCommunicator {
   /// The gathers of one segment, as this rank sees them.
   struct Gathers {
     uint32_t arrived = 0;
-    int tag = 0;  ///< of the gather in flight
     bool is_in_flight = false;
     bool has_posted_receives = false;
     bool keeps_pages = false;  ///< of a gather that this rank has released
-    std::vector<Work> sends = {};
-    std::vector<Work> receives = {};
+    Messages messages = {};
     LedgerEntry received = {};
   };
 
@@ -56,7 +52,7 @@ class HostsCommunicator final : public C10dCommunicator {
   void show_published(Segment segment) override { host_.publish(segment); }
   void forget_exchanges() override;
   void interrupt(const std::string& why) override {
-    is_cancelled_.store(true, std::memory_order_release);
+    C10dCommunicator::interrupt(why);
     host_.group().cancel(why);
   }
 
@@ -64,8 +60,6 @@ class HostsCommunicator final : public C10dCommunicator {
   [[nodiscard]] Gathers& gathers(Segment segment) {
     return segment_gathers_[static_cast<size_t>(segment)];
   }
-  template <class Fn>
-  void for_each_counterpart(Fn&& fn) const;
   void post_sends(Segment segment);
   void post_receives(Segment segment);
   void finish_sends(Segment segment);
@@ -74,10 +68,9 @@ class HostsCommunicator final : public C10dCommunicator {
   void give_back_pages();
 
   HostMemory host_;
+  std::vector<int> counterparts_;  ///< the ranks at this rank's place on the other hosts
   std::vector<Gathers> segment_gathers_;
   std::deque<Segment> awaited_;  ///< started and not received, the oldest first
-  int next_gather_tag_ = 0;
-  std::atomic<bool> is_cancelled_ = false;
 };
 
 }  // namespace sherd::detail
