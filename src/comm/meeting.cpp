@@ -1,10 +1,12 @@
 #include "comm/meeting.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -245,9 +247,13 @@ SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
     }
     places_.push_back(RankPlace::from_text(all[other].substr(space + 1)));
   }
+  for (const RankPlace& place : places_) {
+    if (!place.host.empty()) {
+      ++ranks_of_host_[place.host];
+    }
+  }
   const bool share_a_host =
-      std::any_of(places_.begin(), places_.end(),
-                  [&](const RankPlace& place) { return ranks_at_host_of(place) > 1; });
+      std::ranges::any_of(ranks_of_host_, [](const auto& host) { return host.second > 1; });
   if (transport == Transport::ProcessGroups ||
       (transport == Transport::Automatic && !share_a_host)) {
     places_.clear();
@@ -262,26 +268,26 @@ std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) co
   return places;
 }
 
-// This host's ranks of the group; this rank alone if the hosts' numbers differ.
+// This host's ranks of the group; this rank alone unless the hosts' ranks are blocks of one size.
 RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
-  const auto share_host = [&, places = places_of(group)](int member, int other) {
-    return places[static_cast<size_t>(member)].shares_host_with(places[static_cast<size_t>(other)]);
-  };
-  int host_size = 1;
-  while (host_size < group.size && share_host(host_size, 0)) {
-    ++host_size;
-  }
+  const std::vector<RankPlace> places = places_of(group);
+  const auto other_host = std::ranges::find_if_not(
+      places.begin() + 1, places.end(),
+      [&](const RankPlace& place) { return place.shares_host_with(places.front()); });
+  const auto host_size = static_cast<int>(other_host - places.begin());
   const RankGroup alone{rank_, group.stride, 1};
-  for (int member = 0; member < group.size; ++member) {
-    for (int other = 0; other < member; ++other) {
-      const bool same_block = member / host_size == other / host_size;
-      if (same_block != share_host(member, other)) {
-        return alone;
-      }
-    }
-  }
   if (group.size % host_size != 0) {
     return alone;
+  }
+  std::set<std::string> hosts;  // of earlier blocks
+  for (size_t member = 0; member < places.size(); ++member) {
+    const RankPlace& place = places[member];
+    const bool begins_block = member % static_cast<size_t>(host_size) == 0;
+    const bool is_in_place = begins_block ? place.host.empty() || hosts.insert(place.host).second
+                                          : place.shares_host_with(places[member - 1]);
+    if (!is_in_place) {
+      return alone;
+    }
   }
   const int first = group.index_of(rank_) / host_size * host_size;
   return {group.rank_at(first), group.stride, host_size};
@@ -356,7 +362,7 @@ std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
   if (!fault.empty() || !shares) {
     return std::nullopt;
   }
-  const int host_ranks = ranks_at_host_of(places_[static_cast<size_t>(rank_)]);
+  const int host_ranks = ranks_of_host_.at(places.front().host);
   return HostMemory{std::make_unique<SharedGroup>(
                         std::move(regions.numbers),
                         SharedGroupOptions{here, here.index_of(rank_), places, host_ranks, notes}),

@@ -1,9 +1,9 @@
 #pragma once
 // How ranks of one host find out that they can share memory, and set it up.
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,10 +32,6 @@ class SharedMemoryMeeting {
                                                 const FailureNotes& notes) const;
 
  private:
-  [[nodiscard]] int ranks_at_host_of(const RankPlace& place) const {
-    return static_cast<int>(std::ranges::count_if(
-        places_, [&](const RankPlace& other) { return place.shares_host_with(other); }));
-  }
   [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const;
   [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const;
   void refuse_or_warn(const std::string& fault, const RankGroup& group) const;
@@ -44,7 +40,8 @@ class SharedMemoryMeeting {
   Transport transport_;
   std::chrono::milliseconds timeout_;
   AllGather all_gather_;
-  std::vector<RankPlace> places_;  ///< by rank; empty if no ranks share memory
+  std::vector<RankPlace> places_;             ///< by rank; empty if no ranks share memory
+  std::map<std::string, int> ranks_of_host_;  ///< hosts by their name in RankPlace
 };
 
 }  // namespace sherd::detail
