@@ -183,10 +183,7 @@ class ThreadBoard final : public ProgressBoard {
 // What the ranks share.
 struct Shared {
   Shared(int world_size, std::chrono::milliseconds wait)
-      : size(world_size),
-        timeout(wait),
-        board(std::make_shared<ThreadBoard>(size)),
-        texts(static_cast<size_t>(size)) {}
+      : size(world_size), timeout(wait), board(std::make_shared<ThreadBoard>(size)) {}
 
   // Ranks make their communicators in the same order.
   std::shared_ptr<InProcessHub> hub(size_t number, const RankGroup& group) {
@@ -203,7 +200,6 @@ struct Shared {
   std::shared_ptr<ProgressBoard> board;
   std::mutex mutex;
   std::map<std::pair<size_t, int>, std::shared_ptr<InProcessHub>> hubs;
-  std::vector<std::string> texts;
   const void* sent = nullptr;  // of the broadcast under way
   int64_t sent_bytes = 0;
 };
@@ -230,21 +226,6 @@ class InProcessWorld final : public Backend {
                                                    group.index_of(rank_));
   }
   [[nodiscard]] Communicator& control() override { return control_; }
-
-  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->texts[static_cast<size_t>(rank_)] = text;
-    }
-    control_.barrier();
-    std::vector<std::string> texts;
-    {
-      const std::lock_guard lock(shared_->mutex);
-      texts = shared_->texts;
-    }
-    control_.barrier();
-    return texts;
-  }
 
   void broadcast(void* data, int64_t bytes, int root) override {
     copy_from(root, data, bytes, /*receives=*/rank_ != root, "broadcast");

@@ -10,7 +10,6 @@
 
 #include "comm/exchange.h"
 #include "comm/rank_place.h"
-#include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/rendezvous.h"
 #include "sherd/error.h"

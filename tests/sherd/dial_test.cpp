@@ -1,4 +1,4 @@
-#include "rendezvous/dial.h"
+#include "rendezvous/network.h"
 
 #include <array>
 #include <chrono>
