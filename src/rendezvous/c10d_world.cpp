@@ -9,10 +9,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/c10d.h"
+#include "comm/communicators.h"
 #include "comm/connect_together.h"
-#include "comm/device.h"
 #include "comm/exchange.h"
-#include "comm/hosts.h"
 #include "comm/local.h"
 #include "comm/meeting.h"
 #include "comm/progress_board.h"
@@ -203,10 +202,10 @@ class C10dWorld final : public Backend {
     if (meeting_) {
       if (auto host = meeting_->share(group, notes_of(group))) {
         if (host->group().size() < group.size) {
-          return std::make_unique<HostsCommunicator>(groups(group), std::move(*host));
+          return make_hosts_communicator(groups(group), std::move(*host));
         }
         ++communicators_;  // others of the world may be making one over process groups
-        return std::make_unique<SharedMemoryCommunicator>(std::move(*host));
+        return make_shared_memory_communicator(std::move(*host));
       }
     }
     if (group.size == 1) {
@@ -231,13 +230,13 @@ class C10dWorld final : public Backend {
       }
       auto over_host = std::make_unique<C10dCommunicator>(groups(group));
       connecting_.on_all_ranks(nullptr);
-      return std::make_unique<StagedCommunicator>(std::move(over_host), why);
+      return make_staged_communicator(std::move(over_host), why);
     }
     auto made = std::make_shared<std::optional<ProcessGroups>>();
     connecting_.on_all_ranks([made, make = nccl_groups(group), device = device_] {
       connect_groups(made->emplace(make()), device);
     });
-    return std::make_unique<DeviceCommunicator>(std::move(made->value()), device_, reduce_scatter_);
+    return make_device_communicator(std::move(made->value()), device_, reduce_scatter_);
   }
 
   void check_same_kind_of_device() const {
