@@ -12,9 +12,6 @@
 
 namespace sherd::detail {
 
-/// For ranks of one host, all of which share `memory`.
-[[nodiscard]] std::unique_ptr<Communicator> make_shared_memory_communicator(HostMemory memory);
-
 /// For ranks of several hosts: as many on each, which are consecutive in the group.
 [[nodiscard]] std::unique_ptr<Communicator> make_hosts_communicator(ProcessGroups groups,
                                                                     HostMemory host);

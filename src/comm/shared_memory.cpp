@@ -6,7 +6,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "comm/communicators.h"
 #include "sherd/error.h"
 
 namespace sherd::detail {

@@ -112,4 +112,7 @@ class HostMemory {
   std::vector<Range> reduce_ranges_;  ///< this rank's
 };
 
+/// For ranks of one host, all of which share `memory`.
+[[nodiscard]] std::unique_ptr<Communicator> make_shared_memory_communicator(HostMemory memory);
+
 }  // namespace sherd::detail
