@@ -80,8 +80,8 @@ void WaitWatch::await(const std::vector<Work>& works, const Patience& patience) 
 }
 
 C10dCommunicator::C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {
-  for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer != rank()) {
+  for (int peer = 0; peer < groups_.gather->getSize(); ++peer) {
+    if (peer != groups_.gather->getRank()) {
       peers_.push_back(peer);
     }
   }
