@@ -315,10 +315,10 @@ class SharedMemoryMeeting {
       return std::nullopt;
     }
     const int host_ranks = ranks_of_host_.at(places.front().host);
-    return HostMemory{std::make_unique<SharedGroup>(std::move(regions.numbers),
-                                                    SharedGroupOptions{here, here.index_of(rank_),
-                                                                       places, host_ranks, notes}),
-                      std::move(regions.data)};
+    return HostMemory{
+        std::make_unique<SharedGroup>(std::move(regions.numbers),
+                                      SharedGroupOptions{here, places, host_ranks, notes}),
+        std::move(regions.data)};
   }
 
  private:
