@@ -6,8 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "src/comm/connect_together.h"
 #include "src/comm/communicators.h"
+#include "src/comm/connect_together.h"
 #include "src/comm/local.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/nccl.h"
