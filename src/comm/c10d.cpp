@@ -16,34 +16,26 @@ namespace sherd::detail {
 
 namespace {
 
-// Until works end whose connections a lost rank has closed.
-constexpr std::chrono::milliseconds kToNoticeAFailure{200};
-// How often a wait for a collective looks at the progress of the ranks.
-constexpr std::chrono::milliseconds kBetweenLooksAtProgress{100};
 constexpr int kBetweenAborts_ms = 100;
+// Tags of identities are the numbers of collectives, which repeat long after the messages are
+// received. Tags of contents follow them, then those of single messages.
+constexpr int kTags = 1 << 29;
+constexpr int64_t kKinds = 1 << 13;  // of contents with the same number
 
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
 }
 
-// Waits for a collective of Gloo for a while. Throws what it threw.
-bool has_ended(c10d::Work& work) {
-  try {
-    work.wait(kBetweenLooksAtProgress);
-  } catch (const std::exception&) {
-    if (!work.isCompleted()) {
-      return false;
-    }
-    work.wait();  // it ended meanwhile, or this was its own failure
-  }
-  return true;
+// The kind of contents that are no segment's: odd.
+int64_t kind_of(int64_t bytes) {
+  return 2 * bytes + 1;
 }
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, void* data, int64_t bytes, int peer,
-                                       int tag) {
-  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
+c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, const void* data, int64_t bytes,
+                                       int peer, int tag) {
+  std::vector<at::Tensor> tensors{bytes_at(const_cast<void*>(data), bytes)};
   return group.send(tensors, peer, tag);
 }
 
@@ -87,54 +79,88 @@ void WaitWatch::await(const std::vector<Work>& works, const Patience& patience) 
   }
 }
 
-// The group's destructor joins a thread that may wait for a silent rank, uninterruptibly. So the
-// group lives on in a thread of its own until that rank answers or ends.
-C10dCommunicator::~C10dCommunicator() {
-  if (!has_failed_) {
-    return;
-  }
-  for (auto& [segment, work] : gathers_) {
-    unfinished_.push_back(std::move(work));
-  }
-  const auto deadline = std::chrono::steady_clock::now() + kToNoticeAFailure;
-  const auto is_under_way = [](const Work& work) { return !work->isCompleted(); };
-  while (std::any_of(unfinished_.begin(), unfinished_.end(), is_under_way)) {
-    if (std::chrono::steady_clock::now() >= deadline) {
-      std::thread([groups = std::move(groups_), works = std::move(unfinished_)] {
-        for (const Work& work : works) {
-          try {
-            work->wait();
-          } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): it failed long ago
-          }
-        }
-      }).detach();
-      return;
+C10dCommunicator::C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {
+  for (int peer = 0; peer < groups_.gather->getSize(); ++peer) {
+    if (peer != groups_.gather->getRank()) {
+      peers_.push_back(peer);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
-void C10dCommunicator::await(const Work& work) {
-  Patience patience = groups_.notes.patience();
-  try {
-    while (!has_ended(*work)) {
-      if (patience.is_over()) {
-        throw Error(ExitCode::Hang, "no rank has made progress for the timeout");
-      }
-    }
-  } catch (const std::exception&) {
-    unfinished_.push_back(work);
-    throw;
+int C10dCommunicator::next_number(int& next, int64_t count) {
+  return std::exchange(next, static_cast<int>((next + count) % kTags));
+}
+
+// Gloo ends the process where a message is longer than the memory it is received in. So contents of
+// different kinds have different tags, and identities name the ranks that are out of step.
+int C10dCommunicator::tag_of(int64_t number, int64_t kind) {
+  return kTags + static_cast<int>((number * kKinds + kind % kKinds) % kTags);
+}
+
+C10dCommunicator::Messages C10dCommunicator::introduce(c10d::Backend& group, int number,
+                                                       const Identity& mine,
+                                                       const std::vector<int>& peers) const {
+  Messages messages{number, std::vector<Identity>(static_cast<size_t>(world_size()), mine)};
+  const auto at = [&](int member) { return &messages.identities[static_cast<size_t>(member)]; };
+  for (const int peer : peers) {
+    messages.introductions.push_back(send_to(group, at(rank()), sizeof(Identity), peer, number));
+    messages.introductions.push_back(receive_from(group, at(peer), sizeof(Identity), peer, number));
   }
+  return messages;
+}
+
+void C10dCommunicator::finish_receives(Messages& messages, const std::string& what) {
+  attempt(what, [&] { await_messages(messages.introductions); });
+  const std::uint64_t own = messages.identities[static_cast<size_t>(rank())].history;
+  for (int member = 0; member < world_size(); ++member) {
+    if (messages.identities[static_cast<size_t>(member)].history != own) {
+      has_failed_ = true;
+      throw_out_of_step(what, rank_of_world(rank()), rank_of_world(member));
+    }
+  }
+  attempt(what, [&] { await_messages(messages.receives); });
+}
+
+// `all`: `bytes` of each rank, by rank.
+void C10dCommunicator::add_all_gather(Messages& to, const void* mine, int64_t bytes, void* all,
+                                      int tag) const {
+  const auto place = [&](int member) { return static_cast<char*>(all) + member * bytes; };
+  for (const int peer : peers_) {
+    to.sends.push_back(send_to(*groups_.gather, mine, bytes, peer, tag));
+    to.receives.push_back(receive_from(*groups_.gather, place(peer), bytes, peer, tag));
+  }
+  std::memcpy(place(rank()), mine, static_cast<size_t>(bytes));
+}
+
+void C10dCommunicator::gather_bytes(const std::string& what, const void* mine, int64_t bytes,
+                                    void* all) {
+  Messages messages = attempt(what, [&] {
+    Messages begun = introduce(-1, peers_);
+    add_all_gather(begun, mine, bytes, all, tag_of(begun.number, kind_of(bytes)));
+    return begun;
+  });
+  finish(messages, what);
 }
 
 void* C10dCommunicator::start_gather(Segment segment, void* slot, const GatherEvents& /*after*/) {
-  const int64_t bytes = segment_bytes(spec(segment), 1);
-  at::Tensor out = bytes_at(slot, bytes * world_size());
-  at::Tensor in = bytes_at(travelling_shard(segment), bytes);
-  gathers_[segment] = attempt(described(Collective::Operation::Gather, segment),
-                              [&] { return groups_.gather->_allgather_base(out, in); });
+  if (gathers_.contains(segment)) {
+    finish_gather(segment);  // it was dropped
+  }
+  gathers_[segment] = attempt(described(Collective::Operation::Gather, segment), [&] {
+    Messages begun = introduce(segment, peers_);
+    add_all_gather(begun, travelling_shard(segment), segment_bytes(spec(segment), 1), slot,
+                   tag_of(begun, segment));
+    return begun;
+  });
   return slot;
+}
+
+void C10dCommunicator::forget_exchanges() {
+  for (auto& [segment, messages] : std::exchange(gathers_, {})) {
+    if (!has_failed_) {
+      finish(messages, described(Collective::Operation::Gather, segment));
+    }
+  }
 }
 
 void C10dCommunicator::start_exchange(Exchange& filled) {
@@ -144,83 +170,57 @@ void C10dCommunicator::start_exchange(Exchange& filled) {
   const int64_t block = block_piece_bytes() / sent.element_bytes;
   sent.part_numel = block == 0 ? sent.shard_numel : std::min(block, sent.shard_numel);
   const int64_t parts = (sent.shard_numel + sent.part_numel - 1) / sent.part_numel;
-  sent.first_tag = next_tag_;
-  next_tag_ = (next_tag_ + 1 + static_cast<int>(parts)) % kTags;  // the first for the identities
+  const int number = next_number(next_reduction_, parts);
   attempt(described(Collective::Operation::Reduction, sent.segment), [&] {
-    exchange_identities(sent);
+    sent.messages = introduce(*groups_.reduce, number, sent.identity, peers_);
     post_sends(sent);
     post_receives(sent);
   });
 }
 
-template <class Fn>
-void C10dCommunicator::for_each_peer(Fn&& fn) const {
-  for (int peer = 0; peer < world_size(); ++peer) {
-    if (peer != rank()) {
-      fn(peer);
+int C10dCommunicator::tag_of_part(const Sent& sent, int64_t part) const {
+  return tag_of(sent.messages.number + part,
+                2 * int64_t{sent.segment} + (sent.element_bytes == 4 ? 1 : 0));
+}
+
+void C10dCommunicator::post_sends(Sent& sent) {
+  int64_t part_number = 0;
+  for (int64_t first = 0; first < sent.shard_numel; first += sent.part_numel) {
+    const int tag = tag_of_part(sent, part_number++);
+    const int64_t numel = std::min(sent.part_numel, sent.shard_numel - first);
+    for (const int peer : peers_) {
+      const char* part = static_cast<const char*>(sent.gradients) +
+                         (peer * sent.shard_numel + first) * sent.element_bytes;
+      sent.messages.sends.push_back(
+          send_to(*groups_.reduce, part, numel * sent.element_bytes, peer, tag));
     }
   }
 }
 
-void C10dCommunicator::exchange_identities(Sent& sent) {
-  sent.identities.assign(static_cast<size_t>(world_size()), sent.identity);
-  const auto at = [&](int member) { return &sent.identities[static_cast<size_t>(member)]; };
-  for_each_peer([&](int peer) {
-    sent.sends.push_back(
-        send_to(*groups_.reduce, at(rank()), sizeof(Identity), peer, sent.first_tag));
-    sent.identity_receives.push_back(
-        receive_from(*groups_.reduce, at(peer), sizeof(Identity), peer, sent.first_tag));
-  });
-}
-
-// Gloo ends the process where a message is longer than the memory it is received in. So messages
-// of ranks that reduce different segments or dtypes have different tags, and identities say so.
-int C10dCommunicator::tag_of_part(const Sent& sent, int part) const {
-  const auto kinds = 2 * std::ssize(segments());
-  const int64_t kind = 2 * static_cast<int64_t>(sent.segment) + (sent.element_bytes == 4 ? 1 : 0);
-  const int64_t number = static_cast<int64_t>(sent.first_tag) + 1 + part;
-  return kTags + static_cast<int>((number * kinds + kind) % kTags);
-}
-
-void C10dCommunicator::post_sends(Sent& sent) {
-  int part_number = 0;
-  for (int64_t first = 0; first < sent.shard_numel; first += sent.part_numel) {
-    const int tag = tag_of_part(sent, part_number++);
-    const int64_t numel = std::min(sent.part_numel, sent.shard_numel - first);
-    for_each_peer([&](int peer) {
-      char* part = static_cast<char*>(sent.gradients) +
-                   (peer * sent.shard_numel + first) * sent.element_bytes;
-      sent.sends.push_back(send_to(*groups_.reduce, part, numel * sent.element_bytes, peer, tag));
-    });
-  }
-}
-
 void C10dCommunicator::post_receives(Sent& sent) {
-  const int tag = tag_of_part(sent, static_cast<int>(sent.done / sent.part_numel));
+  const int tag = tag_of_part(sent, sent.done / sent.part_numel);
   auto* place = static_cast<char*>(sent.received);
-  for_each_peer([&](int peer) {
-    sent.receives.push_back(
+  for (const int peer : peers_) {
+    sent.messages.receives.push_back(
         receive_from(*groups_.reduce, place, sent.next_numel() * sent.element_bytes, peer, tag));
     place += sent.part_numel * sent.element_bytes;
-  });
+  }
 }
 
 void C10dCommunicator::finish_part(Sent& sent) {
   const std::string what = described(Collective::Operation::Reduction, sent.segment);
-  if (!sent.identity_receives.empty()) {
-    attempt(what, [&] { await_messages(std::exchange(sent.identity_receives, {})); });
-  }
-  check_identities(sent, sent.identities);  // again where the first time has thrown
-  attempt(what, [&] { await_messages(std::exchange(sent.receives, {})); });
+  attempt(what, [&] { await_messages(sent.messages.introductions); });
+  check_identities(sent, sent.messages.identities);  // again where the first time has thrown
+  attempt(what, [&] { await_messages(sent.messages.receives); });
   std::vector<const void*> sources(
       static_cast<size_t>(world_size()),
       static_cast<const char*>(sent.gradients) +
           (rank() * sent.shard_numel + sent.done) * sent.element_bytes);
   const auto* received = static_cast<const char*>(sent.received);
-  for_each_peer([&](int peer) {
+  for (const int peer : peers_) {
     sources[static_cast<size_t>(peer)] = received;
     received += sent.part_numel * sent.element_bytes;
-  });
+  }
   add_piece(sent, sources, sent.done, sent.next_numel());
   sent.done += sent.next_numel();
 }
@@ -233,51 +233,54 @@ void C10dCommunicator::finish_exchange(Exchange& filled) {
     attempt(what, [&] { post_receives(sent); });
     finish_part(sent);
   }
-  attempt(what, [&] { await_messages(sent.sends); });
-}
-
-// The memory is the exchange's own: an exchange that was given up may still be answered later.
-void C10dCommunicator::gather_numbers(std::span<const double> mine, std::span<double> all) {
-  at::Tensor in = at::empty({static_cast<int64_t>(mine.size_bytes())}, at::kByte);
-  at::Tensor out = at::empty({static_cast<int64_t>(all.size_bytes())}, at::kByte);
-  std::memcpy(in.mutable_data_ptr(), mine.data(), mine.size_bytes());
-  attempt("all-reduce", [&] { await(groups_.gather->_allgather_base(out, in)); });
-  std::memcpy(all.data(), out.const_data_ptr(), all.size_bytes());
+  attempt(what, [&] { await_messages(sent.messages.sends); });
 }
 
 std::vector<std::string> C10dCommunicator::all_gather_bytes(const std::string& bytes) {
   std::vector<double> sizes(static_cast<size_t>(world_size()), 0.0);
   sizes[static_cast<size_t>(rank())] = static_cast<double>(bytes.size());
   all_reduce(sizes, ReduceOp::Sum);
-  const auto longest = static_cast<int64_t>(*std::max_element(sizes.begin(), sizes.end())) + 1;
-  at::Tensor mine = at::empty({longest}, at::kByte);
-  std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
-  at::Tensor all = at::empty({world_size() * longest}, at::kByte);
-  attempt("all-gather of texts", [&] { await(groups_.gather->_allgather_base(all, mine)); });
+  // No message is empty.
+  const auto longest = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end())) + 1;
+  std::string mine = bytes;
+  mine.resize(longest);
+  std::string all(longest * sizes.size(), '\0');
+  gather_bytes("all-gather of texts", mine.data(), static_cast<int64_t>(longest), all.data());
   std::vector<std::string> texts;
-  for (int64_t peer = 0; peer < world_size(); ++peer) {
-    const auto* begin = static_cast<const char*>(all.const_data_ptr()) + peer * longest;
-    texts.emplace_back(begin, begin + static_cast<int64_t>(sizes[static_cast<size_t>(peer)]));
+  for (const double size : sizes) {
+    texts.push_back(all.substr(texts.size() * longest, static_cast<size_t>(size)));
   }
   return texts;
 }
 
+// The number of ranks that have the bytes doubles with each step.
 void C10dCommunicator::broadcast_bytes(void* data, int64_t bytes, int root) {
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
-  std::vector<at::Tensor> tensors{bytes_at(data, bytes)};
-  attempt("broadcast from rank " + std::to_string(root),
-          [&] { await(groups_.gather->broadcast(tensors, options)); });
+  const int size = world_size();
+  const int place = (rank() - root + size) % size;
+  const auto rank_at = [&](int of) { return (of + root) % size; };
+  const int tag = tag_of(next_number(next_gather_), kind_of(bytes));
+  attempt("broadcast from rank " + std::to_string(root), [&] {
+    for (int step = 1; step < size; step *= 2) {
+      std::vector<Work> work;
+      if (place < step && place + step < size) {
+        work.push_back(send_to(*groups_.gather, data, bytes, rank_at(place + step), tag));
+      } else if (place >= step && place < 2 * step) {
+        work.push_back(receive_from(*groups_.gather, data, bytes, rank_at(place - step), tag));
+      }
+      await_messages(work);
+    }
+  });
 }
 
 void C10dCommunicator::send_bytes(void* data, int64_t bytes, int from, int to) {
   if (rank() != from && rank() != to) {
     return;
   }
-  constexpr int kTag = 0;  // reductions use the other group
+  const int tag = 2 * kTags + static_cast<int>(bytes % kTags);
   attempt("send from rank " + std::to_string(from) + " to rank " + std::to_string(to), [&] {
-    await_messages({rank() == from ? send_to(*groups_.gather, data, bytes, to, kTag)
-                                   : receive_from(*groups_.gather, data, bytes, from, kTag)});
+    std::vector<Work> work{rank() == from ? send_to(*groups_.gather, data, bytes, to, tag)
+                                          : receive_from(*groups_.gather, data, bytes, from, tag)};
+    await_messages(work);
   });
 }
 

@@ -2,6 +2,7 @@
 // Ranks that are processes, over c10d process groups (Gloo): the way between hosts.
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -57,21 +58,20 @@ class WaitWatch {
 };
 
 /// Sends bytes to `peer`, or receives them from it. The memory must stay until the work has ended.
-[[nodiscard]] c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, void* data,
+[[nodiscard]] c10::intrusive_ptr<c10d::Work> send_to(c10d::Backend& group, const void* data,
                                                      int64_t bytes, int peer, int tag);
 [[nodiscard]] c10::intrusive_ptr<c10d::Work> receive_from(c10d::Backend& group, void* data,
                                                           int64_t bytes, int peer, int tag);
 
-/// Gathers by all-gather into the slot. Reduces by sending each rank its shard in the dtype on the
-/// wire and summing the received shards in fp32 and rank order: Gloo's reduce-scatter sums in
-/// another order and costs an all-reduce. Segments larger than the largest block are exchanged in
-/// parts of that size, so that no more than two blocks' gradients are received at a time.
+/// All exchanges are messages between two ranks. Each collective begins with identities, so that
+/// ranks out of step are named. Gathers go into the slot. Reductions send each rank its shard in
+/// the dtype on the wire and sum the received shards in fp32 and rank order: Gloo's reduce-scatter
+/// sums in another order and costs an all-reduce. Segments larger than the largest block are
+/// exchanged in parts of that size, so that no more than two blocks' gradients are received at a
+/// time.
 class C10dCommunicator : public BufferedCommunicator {
  public:
-  explicit C10dCommunicator(ProcessGroups groups) : groups_(std::move(groups)) {}
-  ~C10dCommunicator() override;
-  C10dCommunicator(const C10dCommunicator&) = delete;
-  C10dCommunicator& operator=(const C10dCommunicator&) = delete;
+  explicit C10dCommunicator(ProcessGroups groups);
 
   [[nodiscard]] int rank() const override { return groups_.gather->getRank(); }
   [[nodiscard]] int world_size() const override { return groups_.gather->getSize(); }
@@ -90,13 +90,32 @@ class C10dCommunicator : public BufferedCommunicator {
 
  protected:
   using Work = c10::intrusive_ptr<c10d::Work>;
-  static constexpr int kTags = 1 << 29;  ///< tags repeat long after their messages are received
+  /// The messages of one collective: identities, then contents.
+  struct Messages {
+    int number = 0;                         ///< of the collective, in its process group
+    std::vector<Identity> identities = {};  ///< by rank
+    std::vector<Work> introductions = {};   ///< sends and receives of identities
+    std::vector<Work> sends = {};
+    std::vector<Work> receives = {};
+  };
   [[nodiscard]] const ProcessGroups& groups() const { return groups_; }
-  /// True if an exchange has failed: no further one can succeed.
+  /// True after cancel() or an exchange that failed: no further one can succeed.
   [[nodiscard]] bool has_failed() const { return has_failed_; }
-  /// Waits for receives or sends.
-  void await_messages(const std::vector<Work>& works) {
-    watch_.await(works, groups_.notes.patience());
+  /// Begins the messages of this rank's current collective in the gather group.
+  [[nodiscard]] Messages introduce(Segment segment, const std::vector<int>& peers) {
+    const int32_t dtype = segment < 0 ? 0 : static_cast<int32_t>(spec(segment).dtype);
+    return introduce(*groups_.gather, next_number(next_gather_), {counts_.history, segment, dtype},
+                     peers);
+  }
+  /// Returns the tag of a gather's contents.
+  [[nodiscard]] static int tag_of(const Messages& messages, Segment segment) {
+    return tag_of(messages.number, 2 * int64_t{segment});
+  }
+  /// Waits for what others send. Throws Error(RanksDisagree) if a rank is at another collective.
+  void finish_receives(Messages& messages, const std::string& what);
+  /// Waits for receives or sends, and drops them.
+  void await_messages(std::vector<Work>& works) {
+    watch_.await(std::exchange(works, {}), groups_.notes.patience());
   }
   /// exchange() with the notes of these groups.
   template <class Fn>
@@ -108,28 +127,28 @@ class C10dCommunicator : public BufferedCommunicator {
       throw;
     }
   }
-  void gather_numbers(std::span<const double> mine, std::span<double> all) override;
+  void gather_numbers(std::span<const double> mine, std::span<double> all) override {
+    gather_bytes("all-reduce", mine.data(), static_cast<int64_t>(mine.size_bytes()), all.data());
+  }
   [[nodiscard]] int rank_of_world(int member) const override {
     return groups_.notes.group.rank_at(member);
   }
+  void forget_exchanges() override;
+  void interrupt(const std::string& /*why*/) override { has_failed_ = true; }
 
  private:
   struct Sent : Exchange {
     int64_t shard_numel = 0;
     int64_t part_numel = 0;  ///< elements of each shard that are exchanged at a time
     int64_t element_bytes = 0;
-    int64_t done = 0;  ///< elements of the shard that are summed
-    int first_tag = 0;
-    std::vector<Identity> identities = {};  ///< by rank
-    std::vector<Work> sends = {};
-    std::vector<Work> identity_receives = {};
-    std::vector<Work> receives = {};  ///< of the current part
+    int64_t done = 0;        ///< elements of the shard that are summed
+    Messages messages = {};  ///< received: the current part
     [[nodiscard]] int64_t next_numel() const { return std::min(part_numel, shard_numel - done); }
   };
   void* start_gather(Segment segment, void* slot, const GatherEvents& after) override;
   void finish_gather(Segment segment) override {
     auto node = gathers_.extract(segment);
-    attempt(described(Collective::Operation::Gather, segment), [&] { await(node.mapped()); });
+    finish(node.mapped(), described(Collective::Operation::Gather, segment));
   }
   [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
     return std::make_unique<Sent>();
@@ -142,22 +161,28 @@ class C10dCommunicator : public BufferedCommunicator {
     return others_parts_bytes(spec, dtype, block_piece_bytes(), world_size());
   }
 
-  /// Waits for a collective. Throws what it threw, or Error(Hang).
-  void await(const Work& work);
-  template <class Fn>
-  void for_each_peer(Fn&& fn) const;
-  void exchange_identities(Sent& sent);
-  [[nodiscard]] int tag_of_part(const Sent& sent, int part) const;
+  [[nodiscard]] static int next_number(int& next, int64_t count = 1);
+  [[nodiscard]] static int tag_of(int64_t number, int64_t kind);
+  [[nodiscard]] Messages introduce(c10d::Backend& group, int number, const Identity& mine,
+                                   const std::vector<int>& peers) const;
+  void add_all_gather(Messages& to, const void* mine, int64_t bytes, void* all, int tag) const;
+  void gather_bytes(const std::string& what, const void* mine, int64_t bytes, void* all);
+  void finish(Messages& messages, const std::string& what) {
+    finish_receives(messages, what);
+    attempt(what, [&] { await_messages(messages.sends); });
+  }
+  [[nodiscard]] int tag_of_part(const Sent& sent, int64_t part) const;
   void post_sends(Sent& sent);
   void post_receives(Sent& sent);
   void finish_part(Sent& sent);
 
   ProcessGroups groups_;
-  std::map<Segment, Work> gathers_;
-  int next_tag_ = 0;
-  bool has_failed_ = false;
+  std::vector<int> peers_;  ///< the other ranks
+  std::map<Segment, Messages> gathers_;
+  int next_gather_ = 0;  ///< number in the gather group
+  int next_reduction_ = 0;
+  std::atomic<bool> has_failed_ = false;
   WaitWatch watch_;
-  std::vector<Work> unfinished_;  ///< collectives whose wait has failed
 };
 
 }  // namespace sherd::detail

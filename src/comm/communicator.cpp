@@ -27,9 +27,10 @@ constexpr std::uint64_t kHistoryFactor = 0xD1342543DE82EF95U;  // odd: it has an
 
 /// [Note: Ranks out of step]
 /// Process groups match messages by their order alone. So each rank keeps a number that hashes all
-/// its collectives so far. It is sent with the gradients of each unit, and with every all-reduce,
-/// one of which comes before each update: a difference is reported before the values are used. Over
-/// NCCL ranks compare it on the host before each update (Gradients::agree_on_use()).
+/// its collectives so far. It is sent with the gradients of each unit, with every all-reduce, one
+/// of which comes before each update, and over Gloo with every gather: a difference is reported
+/// before the values are used. Over NCCL ranks compare it on the host before each update
+/// (Gradients::agree_on_use()).
 ///
 /// The number is a polynomial in a factor, so that the operations of a captured graph can be added
 /// at once (Communicator::count_again()).

@@ -61,16 +61,17 @@ std::vector<int> without_note(const FailureNotes& of) {
   return missing;
 }
 
-// If a connection broke and all others have written a note, the rank without one is gone.
-void wait_for_notes(const FailureNotes& of, Failure failure) {
+// Returns the ranks without a note. If a connection broke and all others have written one, the rank
+// without is gone.
+std::vector<int> wait_for_notes(const FailureNotes& of, Failure failure) {
   const auto begin = Clock::now();
   const auto enough = std::min<std::chrono::milliseconds>(of.for_others, kToWriteANote);
   for (;;) {
-    const size_t missing = without_note(of).size();
+    std::vector<int> missing = without_note(of);
     const auto waited = Clock::now() - begin;
-    const bool is_known = failure == Failure::Lost && missing == 1 && waited >= enough;
-    if (missing == 0 || is_known || waited >= of.for_others) {
-      return;
+    const bool is_known = failure == Failure::Lost && missing.size() == 1 && waited >= enough;
+    if (missing.empty() || is_known || waited >= of.for_others) {
+      return missing;
     }
     std::this_thread::sleep_for(kBetweenReads);
   }
@@ -144,8 +145,7 @@ FailureNotes::Report FailureNotes::report(const std::string& what, Failure failu
   Report report{.failure = failure};
   try {
     store->set(key_of(rank), note_of(what, failure, cause));
-    wait_for_notes(*this, failure);
-    const std::vector<int> missing = without_note(*this);
+    const std::vector<int> missing = wait_for_notes(*this, failure);
     for (int i = 0; i < group.size; ++i) {
       const int other = group.rank_at(i);
       if (std::find(missing.begin(), missing.end(), other) != missing.end()) {

@@ -1,10 +1,13 @@
 #include "comm/meeting.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <c10/util/Exception.h>
@@ -227,140 +230,164 @@ void check_visible(const std::vector<RankPlace>& places, const RankGroup& group)
   }
 }
 
-}  // namespace
-
-SharedMemoryMeeting::SharedMemoryMeeting(int rank, Transport transport,
-                                         std::chrono::milliseconds timeout, AllGather all_gather)
-    : rank_(rank), transport_(transport), timeout_(timeout), all_gather_(std::move(all_gather)) {
-  const std::string mine = std::to_string(static_cast<int>(transport));
-  const std::vector<std::string> all =
-      all_gather_(mine + " " + RankPlace::of_this_process().to_text());
-  for (size_t other = 0; other < all.size(); ++other) {
-    const size_t space = all[other].find(' ');
-    if (all[other].substr(0, space) != mine) {
-      throw Error(ExitCode::RanksDisagree, "[World] rank " + std::to_string(other) +
-                                               " was given another transport than rank " +
-                                               std::to_string(rank_) +
-                                               ": set WorldOptions::transport alike on all ranks.");
+/// Sets up shared memory for the groups of a world, whose ranks agree on it over its control group.
+class SharedMemoryMeeting {
+ public:
+  SharedMemoryMeeting(int rank, Transport transport, std::chrono::milliseconds timeout,
+                      AllGather all_gather)
+      : rank_(rank), transport_(transport), timeout_(timeout), all_gather_(std::move(all_gather)) {
+    const std::string mine = std::to_string(static_cast<int>(transport));
+    const std::vector<std::string> all =
+        all_gather_(mine + " " + RankPlace::of_this_process().to_text());
+    for (size_t other = 0; other < all.size(); ++other) {
+      const size_t space = all[other].find(' ');
+      if (all[other].substr(0, space) != mine) {
+        throw Error(ExitCode::RanksDisagree,
+                    "[World] rank " + std::to_string(other) +
+                        " was given another transport than rank " + std::to_string(rank_) +
+                        ": set WorldOptions::transport alike on all ranks.");
+      }
+      places_.push_back(RankPlace::from_text(all[other].substr(space + 1)));
     }
-    places_.push_back(RankPlace::from_text(all[other].substr(space + 1)));
+    for (const RankPlace& place : places_) {
+      if (!place.host.empty()) {
+        ++ranks_of_host_[place.host];
+      }
+    }
+    const bool share_a_host =
+        std::ranges::any_of(ranks_of_host_, [](const auto& host) { return host.second > 1; });
+    if (transport == Transport::ProcessGroups ||
+        (transport == Transport::Automatic && !share_a_host)) {
+      places_.clear();
+    }
   }
-  const bool share_a_host =
-      std::any_of(places_.begin(), places_.end(),
-                  [&](const RankPlace& place) { return ranks_at_host_of(place) > 1; });
-  if (transport == Transport::ProcessGroups ||
-      (transport == Transport::Automatic && !share_a_host)) {
-    places_.clear();
-  }
-}
 
-std::vector<RankPlace> SharedMemoryMeeting::places_of(const RankGroup& group) const {
-  std::vector<RankPlace> places;
-  for (int member = 0; member < group.size; ++member) {
-    places.push_back(places_[static_cast<size_t>(group.rank_at(member))]);
+  [[nodiscard]] std::optional<HostMemory> share(const RankGroup& group,
+                                                const FailureNotes& notes) const {
+    if (places_.empty()) {
+      return std::nullopt;
+    }
+    const RankGroup here = on_this_host(group);
+    const bool is_asked_for = transport_ == Transport::SharedMemory;
+    const bool shares = here.size > 1 && (here.size == group.size || !is_asked_for);
+    const bool leads = shares && rank_ == here.first;
+    const std::vector<RankPlace> places = places_of(here);
+    Regions regions;
+    std::string fault =
+        shares || group.size == 1 || !is_asked_for ? "" : "they are on several hosts.";
+    const auto attempt = [&](const auto& step) {
+      try {
+        if (shares && fault.empty()) {
+          step();
+        }
+      } catch (const Error& error) {
+        fault = error.what();
+      }
+    };
+    attempt([&] {
+      if (leads) {
+        check_limit_on_files();
+        regions = Regions::make(here.size);
+      }
+    });
+    // Each first rank's name; empty if it has nothing to hand over.
+    const std::vector<std::string> names = all_gather_(fault.empty() ? regions.name : "");
+    const std::string& name = names[static_cast<size_t>(here.first)];
+    attempt([&] {
+      if (leads) {
+        hand_over(regions, places, deadline_within(timeout_));
+      } else if (!name.empty()) {
+        regions = take_over(name, places.front(), deadline_within(timeout_));
+      }
+    });
+    attempt([&] {
+      if (!name.empty()) {
+        check_limit_on_files();
+        check_visible(places, here);
+        regions.numbers.map(SharedGroup::region_bytes(here.size));
+      }
+    });
+    fault = fault_among(all_gather_(fault), group);
+    if (!fault.empty()) {
+      refuse_or_warn(fault, group);
+    }
+    if (!fault.empty() || !shares) {
+      return std::nullopt;
+    }
+    const int host_ranks = ranks_of_host_.at(places.front().host);
+    return HostMemory{
+        std::make_unique<SharedGroup>(std::move(regions.numbers),
+                                      SharedGroupOptions{here, places, host_ranks, notes}),
+        std::move(regions.data)};
   }
-  return places;
-}
 
-// This host's ranks of the group; this rank alone if the hosts' numbers differ.
-RankGroup SharedMemoryMeeting::on_this_host(const RankGroup& group) const {
-  const auto share_host = [&, places = places_of(group)](int member, int other) {
-    return places[static_cast<size_t>(member)].shares_host_with(places[static_cast<size_t>(other)]);
-  };
-  int host_size = 1;
-  while (host_size < group.size && share_host(host_size, 0)) {
-    ++host_size;
+ private:
+  [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const {
+    std::vector<RankPlace> places;
+    for (int member = 0; member < group.size; ++member) {
+      places.push_back(places_[static_cast<size_t>(group.rank_at(member))]);
+    }
+    return places;
   }
-  const RankGroup alone{rank_, group.stride, 1};
-  for (int member = 0; member < group.size; ++member) {
-    for (int other = 0; other < member; ++other) {
-      const bool same_block = member / host_size == other / host_size;
-      if (same_block != share_host(member, other)) {
+  // This host's ranks of the group; this rank alone unless the hosts' ranks are blocks of one size.
+  [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const {
+    const std::vector<RankPlace> places = places_of(group);
+    const auto other_host = std::ranges::find_if_not(
+        places.begin() + 1, places.end(),
+        [&](const RankPlace& place) { return place.shares_host_with(places.front()); });
+    const auto host_size = static_cast<int>(other_host - places.begin());
+    const RankGroup alone{rank_, group.stride, 1};
+    if (group.size % host_size != 0) {
+      return alone;
+    }
+    std::set<std::string> hosts;  // of earlier blocks
+    for (size_t member = 0; member < places.size(); ++member) {
+      const RankPlace& place = places[member];
+      const bool begins_block = member % static_cast<size_t>(host_size) == 0;
+      const bool is_in_place = begins_block ? place.host.empty() || hosts.insert(place.host).second
+                                            : place.shares_host_with(places[member - 1]);
+      if (!is_in_place) {
         return alone;
       }
     }
+    const int first = group.index_of(rank_) / host_size * host_size;
+    return {group.rank_at(first), group.stride, host_size};
   }
-  if (group.size % host_size != 0) {
-    return alone;
-  }
-  const int first = group.index_of(rank_) / host_size * host_size;
-  return {group.rank_at(first), group.stride, host_size};
-}
-
-void SharedMemoryMeeting::refuse_or_warn(const std::string& fault, const RankGroup& group) const {
-  const std::string ranks = "ranks " + std::to_string(group.first) + " to " +
-                            std::to_string(group.rank_at(group.size - 1));
-  if (transport_ == Transport::SharedMemory) {
-    throw Error(ExitCode::Unavailable,
-                "[World] " + ranks + " cannot share memory: " + fault +
-                    " WorldOptions::transport = Transport::Automatic exchanges over process groups "
-                    "there.");
-  }
-  if (rank_ == group.first && on_this_host(group).size > 1) {
-    TORCH_WARN_ONCE("[World] ", ranks,
-                    " of this host exchange over process groups, since they cannot "
-                    "share memory: ",
-                    fault);
-  }
-}
-
-std::optional<HostMemory> SharedMemoryMeeting::share(const RankGroup& group,
-                                                     const FailureNotes& notes) const {
-  if (places_.empty()) {
-    return std::nullopt;
-  }
-  const RankGroup here = on_this_host(group);
-  const bool is_asked_for = transport_ == Transport::SharedMemory;
-  const bool shares = here.size > 1 && (here.size == group.size || !is_asked_for);
-  const bool leads = shares && rank_ == here.first;
-  const std::vector<RankPlace> places = places_of(here);
-  Regions regions;
-  std::string fault =
-      shares || group.size == 1 || !is_asked_for ? "" : "they are on several hosts.";
-  const auto attempt = [&](const auto& step) {
-    try {
-      if (shares && fault.empty()) {
-        step();
-      }
-    } catch (const Error& error) {
-      fault = error.what();
+  void refuse_or_warn(const std::string& fault, const RankGroup& group) const {
+    const std::string ranks = "ranks " + std::to_string(group.first) + " to " +
+                              std::to_string(group.rank_at(group.size - 1));
+    if (transport_ == Transport::SharedMemory) {
+      throw Error(
+          ExitCode::Unavailable,
+          "[World] " + ranks + " cannot share memory: " + fault +
+              " WorldOptions::transport = Transport::Automatic exchanges over process groups "
+              "there.");
     }
+    if (rank_ == group.first && on_this_host(group).size > 1) {
+      TORCH_WARN_ONCE("[World] ", ranks,
+                      " of this host exchange over process groups, since they cannot "
+                      "share memory: ",
+                      fault);
+    }
+  }
+
+  int rank_;
+  Transport transport_;
+  std::chrono::milliseconds timeout_;
+  AllGather all_gather_;
+  std::vector<RankPlace> places_;             ///< by rank; empty if no ranks share memory
+  std::map<std::string, int> ranks_of_host_;  ///< hosts by their name in RankPlace
+};
+
+}  // namespace
+
+ShareMemory meet_on_hosts(int rank, Transport transport, std::chrono::milliseconds timeout,
+                          AllGather all_gather) {
+  return [meeting = std::make_shared<SharedMemoryMeeting>(
+              rank, transport, timeout, std::move(all_gather))](const RankGroup& group,
+                                                                const FailureNotes& notes) {
+    return meeting->share(group, notes);
   };
-  attempt([&] {
-    if (leads) {
-      check_limit_on_files();
-      regions = Regions::make(here.size);
-    }
-  });
-  // Each first rank's name; empty if it has nothing to hand over.
-  const std::vector<std::string> names = all_gather_(fault.empty() ? regions.name : "");
-  const std::string& name = names[static_cast<size_t>(here.first)];
-  attempt([&] {
-    if (leads) {
-      hand_over(regions, places, deadline_within(timeout_));
-    } else if (!name.empty()) {
-      regions = take_over(name, places.front(), deadline_within(timeout_));
-    }
-  });
-  attempt([&] {
-    if (!name.empty()) {
-      check_limit_on_files();
-      check_visible(places, here);
-      regions.numbers.map(SharedGroup::region_bytes(here.size));
-    }
-  });
-  fault = fault_among(all_gather_(fault), group);
-  if (!fault.empty()) {
-    refuse_or_warn(fault, group);
-  }
-  if (!fault.empty() || !shares) {
-    return std::nullopt;
-  }
-  const int host_ranks = ranks_at_host_of(places_[static_cast<size_t>(rank_)]);
-  return HostMemory{std::make_unique<SharedGroup>(
-                        std::move(regions.numbers),
-                        SharedGroupOptions{here, here.index_of(rank_), places, host_ranks, notes}),
-                    std::move(regions.data)};
 }
 
 }  // namespace sherd::detail

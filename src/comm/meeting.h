@@ -1,7 +1,6 @@
 #pragma once
 // How ranks of one host find out that they can share memory, and set it up.
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -14,37 +13,19 @@
 
 namespace sherd::detail {
 
-/// Sets up shared memory for the groups of a world, whose ranks agree on it over its control group.
-class SharedMemoryMeeting {
- public:
-  /// Returns each rank's text, by rank; a collective of the world.
-  using AllGather = std::function<std::vector<std::string>(const std::string&)>;
+/// Returns each rank's text, by rank; a collective of the world.
+using AllGather = std::function<std::vector<std::string>(const std::string&)>;
 
-  /// Collective. Throws Error(RanksDisagree) if ranks were given different transports.
-  SharedMemoryMeeting(int rank, Transport transport, std::chrono::milliseconds timeout,
-                      AllGather all_gather);
+/// Returns memory for the ranks of the group on this host: all of them, or consecutive ones, as
+/// many as on each of its other hosts. Returns nothing, on all ranks of the group, if that is not
+/// so or if some ranks cannot share memory. Throws Error(Unavailable) if the transport is
+/// SharedMemory and they are not all on this host. Collective over the world.
+using ShareMemory =
+    std::function<std::optional<HostMemory>(const RankGroup& group, const FailureNotes& notes)>;
 
-  /// Returns memory for the ranks of the group on this host: all of them, or consecutive ones, as
-  /// many as on each of its other hosts. Returns nothing, on all ranks of the group, if that is not
-  /// so or if some ranks cannot share memory. Throws Error(Unavailable) if the transport is
-  /// SharedMemory and they are not all on this host. Collective over the world.
-  [[nodiscard]] std::optional<HostMemory> share(const RankGroup& group,
-                                                const FailureNotes& notes) const;
-
- private:
-  [[nodiscard]] int ranks_at_host_of(const RankPlace& place) const {
-    return static_cast<int>(std::ranges::count_if(
-        places_, [&](const RankPlace& other) { return place.shares_host_with(other); }));
-  }
-  [[nodiscard]] std::vector<RankPlace> places_of(const RankGroup& group) const;
-  [[nodiscard]] RankGroup on_this_host(const RankGroup& group) const;
-  void refuse_or_warn(const std::string& fault, const RankGroup& group) const;
-
-  int rank_;
-  Transport transport_;
-  std::chrono::milliseconds timeout_;
-  AllGather all_gather_;
-  std::vector<RankPlace> places_;  ///< by rank; empty if no ranks share memory
-};
+/// Finds the ranks of a world that are on one host, and returns how its groups share memory.
+/// Collective. Throws Error(RanksDisagree) if ranks were given different transports.
+[[nodiscard]] ShareMemory meet_on_hosts(int rank, Transport transport,
+                                        std::chrono::milliseconds timeout, AllGather all_gather);
 
 }  // namespace sherd::detail

@@ -87,7 +87,6 @@ static_assert(sizeof(SharedCounter) == 8 && std::atomic<uint32_t>::is_always_loc
 /// The members of a group, and what to do if one is missing.
 struct SharedGroupOptions {
   RankGroup ranks;                ///< of the world
-  int rank = 0;                   ///< this rank's place in the group
   std::vector<RankPlace> places;  ///< by place in the group
   int host_ranks = 1;             ///< ranks of the world on this host: more than cores do not spin
   FailureNotes notes;
@@ -129,7 +128,7 @@ class SharedGroup {
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
 
-  [[nodiscard]] int rank() const { return options_.rank; }
+  [[nodiscard]] int rank() const { return options_.ranks.index_of(options_.notes.rank); }
   [[nodiscard]] int size() const { return options_.ranks.size; }
   [[nodiscard]] const RankGroup& ranks() const { return options_.ranks; }
   [[nodiscard]] Reduction& reduction(int member, int number) const {

@@ -112,74 +112,7 @@ class HostMemory {
   std::vector<Range> reduce_ranges_;  ///< this rank's
 };
 
-/// A gather moves nothing: it waits for the others' `published`, and ends with this rank's
-/// `released`. Gradients are written to shared memory too, and each rank sums its own shard of
-/// them: at the next call that finds them complete, at the latest when their buffers are needed.
-class SharedMemoryCommunicator final : public BufferedCommunicator {
- public:
-  explicit SharedMemoryCommunicator(HostMemory memory) : host_(std::move(memory)) {}
-
-  [[nodiscard]] int rank() const override { return host_.group().rank(); }
-  [[nodiscard]] int world_size() const override { return host_.group().size(); }
-  [[nodiscard]] std::string transport() const override { return "shared memory"; }
-  [[nodiscard]] bool gathers_in_place() const override { return true; }
-
- private:
-  /// A shared buffer may be smaller than the engine's own gradients: these come in parts.
-  struct Posted : Exchange {
-    int number = 0;          ///< which of the two in flight
-    uint32_t base = 0;       ///< parts of earlier reductions of this number
-    int64_t part_numel = 0;  ///< of a shard
-    uint32_t parts = 1;
-    uint32_t posted = 0;
-    uint32_t summed = 0;
-  };
-  [[nodiscard]] std::shared_ptr<CommunicatorMemory> allocate() override {
-    auto memory = host_.allocate(segments(), host_.group().ranks(), rank(), ledger(),
-                                 [this](auto mine, auto all) { gather_numbers(mine, all); });
-    memory->reduce = host_.reduce_buffers(ledger());
-    return memory;
-  }
-  void* start_gather(Segment segment, void* /*slot*/, const GatherEvents& /*after*/) override {
-    return host_.shard(segment, 0);
-  }
-  void finish_gather(Segment segment) override {
-    sum_complete_parts();
-    host_.await_published(segment);
-    ++host_.versions(segment).read;
-  }
-  void finish_reading(Segment segment) override { host_.release(segment); }
-  void await_readers(Segment segment) override { host_.await_readers(segment); }
-  void show_published(Segment segment) override { host_.publish(segment); }
-  [[nodiscard]] std::unique_ptr<Exchange> make_exchange() override {
-    return std::make_unique<Posted>();
-  }
-  void start_exchange(Exchange& exchange) override;
-  void finish_exchange(Exchange& exchange) override {
-    auto& mine = static_cast<Posted&>(exchange);
-    static_cast<void>(advance(mine, /*wait=*/true));
-    static_cast<void>(reached(&SharedGroup::Reduction::summed, mine, mine.parts, /*wait=*/true));
-  }
-  void gather_numbers(std::span<const double> mine, std::span<double> all) override {
-    host_.group().gather_numbers(mine, all);
-  }
-  void interrupt(const std::string& why) override { host_.group().cancel(why); }
-  [[nodiscard]] int rank_of_world(int member) const override {
-    return host_.group().ranks().rank_at(member);
-  }
-
-  void plan_parts(Posted& posted);
-  void post_part(Posted& posted);
-  void copy_part(const Posted& posted) const;
-  [[nodiscard]] bool advance(Posted& posted, bool wait);
-  [[nodiscard]] bool reached(SharedCounter SharedGroup::Reduction::*counter, const Posted& posted,
-                             uint32_t parts, bool wait) const;
-  void sum_part(Posted& posted);
-  void sum_complete_parts();
-
-  HostMemory host_;
-  int next_number_ = 0;
-  std::array<uint32_t, SharedGroup::kReductions> parts_so_far_{};
-};
+/// For ranks of one host, all of which share `memory`.
+[[nodiscard]] std::unique_ptr<Communicator> make_shared_memory_communicator(HostMemory memory);
 
 }  // namespace sherd::detail

@@ -9,7 +9,7 @@
 #include <span>
 #include <utility>
 
-#include "comm/in_process.h"
+#include "comm/communicators.h"
 #include "comm/local.h"
 #include "comm/progress_board.h"
 #include "comm/rank_place.h"
@@ -183,17 +183,14 @@ class ThreadBoard final : public ProgressBoard {
 // What the ranks share.
 struct Shared {
   Shared(int world_size, std::chrono::milliseconds wait)
-      : size(world_size),
-        timeout(wait),
-        board(std::make_shared<ThreadBoard>(size)),
-        texts(static_cast<size_t>(size)) {}
+      : size(world_size), timeout(wait), board(std::make_shared<ThreadBoard>(size)) {}
 
   // Ranks make their communicators in the same order.
   std::shared_ptr<InProcessHub> hub(size_t number, const RankGroup& group) {
     const std::lock_guard lock(mutex);
     auto& found = hubs[{number, group.first}];
     if (found == nullptr) {
-      found = std::make_shared<InProcessHub>(group, timeout, board);
+      found = make_in_process_hub(group, timeout, board);
     }
     return found;
   }
@@ -203,7 +200,6 @@ struct Shared {
   std::shared_ptr<ProgressBoard> board;
   std::mutex mutex;
   std::map<std::pair<size_t, int>, std::shared_ptr<InProcessHub>> hubs;
-  std::vector<std::string> texts;
   const void* sent = nullptr;  // of the broadcast under way
   int64_t sent_bytes = 0;
 };
@@ -214,7 +210,7 @@ class InProcessWorld final : public Backend {
       : shared_(std::move(shared)),
         rank_(rank),
         reports_(shared_->board, rank, shared_->timeout),
-        control_(shared_->hub(0, {0, 1, shared_->size}), rank) {}
+        control_(make_in_process_communicator(shared_->hub(0, {0, 1, shared_->size}), rank)) {}
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return shared_->size; }
@@ -226,25 +222,9 @@ class InProcessWorld final : public Backend {
     if (group.size == 1) {
       return std::make_unique<LocalCommunicator>();
     }
-    return std::make_unique<InProcessCommunicator>(shared_->hub(communicators_, group),
-                                                   group.index_of(rank_));
+    return make_in_process_communicator(shared_->hub(communicators_, group), group.index_of(rank_));
   }
-  [[nodiscard]] Communicator& control() override { return control_; }
-
-  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->texts[static_cast<size_t>(rank_)] = text;
-    }
-    control_.barrier();
-    std::vector<std::string> texts;
-    {
-      const std::lock_guard lock(shared_->mutex);
-      texts = shared_->texts;
-    }
-    control_.barrier();
-    return texts;
-  }
+  [[nodiscard]] Communicator& control() override { return *control_; }
 
   void broadcast(void* data, int64_t bytes, int root) override {
     copy_from(root, data, bytes, /*receives=*/rank_ != root, "broadcast");
@@ -276,7 +256,7 @@ class InProcessWorld final : public Backend {
 
   void meet(const std::string& operation, int root) {
     try {
-      control_.barrier();
+      control_->barrier();
     } catch (const Error& error) {
       throw Error(error.code(),
                   operation + " from rank " + std::to_string(root) + ": " + error.what());
@@ -286,7 +266,7 @@ class InProcessWorld final : public Backend {
   std::shared_ptr<Shared> shared_;
   int rank_;
   OwnReports reports_;
-  InProcessCommunicator control_;
+  std::unique_ptr<Communicator> control_;
   size_t communicators_ = 0;
 };
 

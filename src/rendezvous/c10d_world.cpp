@@ -2,17 +2,16 @@
 #include <atomic>
 #include <functional>
 #include <optional>
-#include <sstream>
+#include <string>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "comm/c10d.h"
+#include "comm/communicators.h"
 #include "comm/connect_together.h"
-#include "comm/device.h"
 #include "comm/exchange.h"
-#include "comm/hosts.h"
 #include "comm/local.h"
 #include "comm/meeting.h"
 #include "comm/progress_board.h"
@@ -52,15 +51,11 @@ std::string text_of_report(const WorkReport& report) {
          report.what;
 }
 
-WorkReport report_from(const std::string& written) {
-  std::istringstream text(written);
-  WorkReport report;
-  int64_t limit_ms = 0;
-  text >> report.number >> limit_ms;
-  text.get();  // the space
-  std::getline(text, report.what, '\0');
-  report.limit = std::chrono::milliseconds(limit_ms);
-  return report;
+WorkReport report_from(const std::string& text) {
+  const size_t number_end = text.find(' ');
+  const size_t limit_end = text.find(' ', number_end + 1);
+  return {std::stoll(text), std::chrono::milliseconds(std::stoll(text.substr(number_end))),
+          text.substr(limit_end + 1)};
 }
 
 /// Reports of progress in the store of the rendezvous. put() does not wait for an answer. reports()
@@ -158,9 +153,9 @@ class C10dWorld final : public Backend {
     check_same_kind_of_device();
     check_reduce_scatter();
     if (device_.is_cpu()) {
-      meeting_.emplace(rank(), options.transport, timeout_, [this](const std::string& text) {
-        return control_->all_gather_bytes(text);
-      });
+      share_memory_ = meet_on_hosts(
+          rank(), options.transport, timeout_,
+          [this](const std::string& text) { return control_->all_gather_bytes(text); });
     } else if (options.transport == Transport::SharedMemory) {
       throw Error(ExitCode::Unavailable,
                   "[World] ranks with GPUs do not exchange over shared memory: leave "
@@ -200,14 +195,12 @@ class C10dWorld final : public Backend {
 
  private:
   std::unique_ptr<Communicator> connected_communicator(const RankGroup& group) {
-    if (meeting_) {
-      if (auto host = meeting_->share(group, notes_of(group))) {
-        if (host->group().size() < group.size) {
-          return std::make_unique<HostsCommunicator>(groups(group), std::move(*host));
-        }
-        ++communicators_;  // others of the world may be making one over process groups
-        return std::make_unique<SharedMemoryCommunicator>(std::move(*host));
+    if (auto host = share_memory_(group, notes_of(group))) {
+      if (host->group().size() < group.size) {
+        return make_hosts_communicator(groups(group), std::move(*host));
       }
+      ++communicators_;  // others of the world may be making one over process groups
+      return make_shared_memory_communicator(std::move(*host));
     }
     if (group.size == 1) {
       ++communicators_;  // the others of the world may be making one
@@ -231,13 +224,13 @@ class C10dWorld final : public Backend {
       }
       auto over_host = std::make_unique<C10dCommunicator>(groups(group));
       connecting_.on_all_ranks(nullptr);
-      return std::make_unique<StagedCommunicator>(std::move(over_host), why);
+      return make_staged_communicator(std::move(over_host), why);
     }
     auto made = std::make_shared<std::optional<ProcessGroups>>();
     connecting_.on_all_ranks([made, make = nccl_groups(group), device = device_] {
       connect_groups(made->emplace(make()), device);
     });
-    return std::make_unique<DeviceCommunicator>(std::move(made->value()), device_, reduce_scatter_);
+    return make_device_communicator(std::move(made->value()), device_, reduce_scatter_);
   }
 
   void check_same_kind_of_device() const {
@@ -355,7 +348,7 @@ class C10dWorld final : public Backend {
   GlooListener listener_;
   Connecting connecting_;
   std::unique_ptr<C10dCommunicator> control_;
-  std::optional<SharedMemoryMeeting> meeting_;  ///< without GPUs
+  ShareMemory share_memory_;  ///< without GPUs
   int communicators_ = 0;
 };
 

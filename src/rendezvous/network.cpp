@@ -1,5 +1,6 @@
 #include "rendezvous/network.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -20,6 +21,8 @@
 namespace sherd::detail {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // A name that the system knows is known within moments.
 constexpr std::chrono::seconds kLongLookup{4};
@@ -59,18 +62,17 @@ Lookup resolve(const std::string& host, std::uint16_t port, int socket_type) {
   return lookup;
 }
 
-// Negative with errno where that fails.
-int listening_socket(const addrinfo& address) {
+// None where that fails, and then `error` says why.
+files::FileDescriptor listening_socket(const addrinfo& address, int& error) {
   files::FileDescriptor fd(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool listens = fd.get() >= 0 && bind(fd.get(), address.ai_addr, address.ai_addrlen) == 0 &&
-                       listen(fd.get(), SOMAXCONN) == 0;
-  const int error = errno;
-  const int result = listens ? fd.release() : -1;
-  fd.close();
-  errno = error;
-  return result;
+  if (fd.get() < 0 || bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    error = errno;
+    return {};
+  }
+  return fd;
 }
 
 // All zero where there is none.
@@ -88,16 +90,16 @@ std::uint16_t port_in(const sockaddr_storage& name) {
                                      : std::uint16_t{0};
 }
 
-// This host's numeric address on the way to another; empty with errno where there is no way.
-std::string own_address_towards(const addrinfo& address) {
-  files::FileDescriptor fd(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+// This host's numeric address on the way to another; empty where there is no way, and then `error`
+// says why.
+std::string own_address_towards(const addrinfo& address, int& error) {
+  const files::FileDescriptor fd(socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   // Connecting a datagram socket sends nothing; it only chooses the route.
-  const bool routed = fd.get() >= 0 && connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0;
-  const int error = errno;
-  std::string own = routed ? address_of(fd.get()) : "";
-  fd.close();
-  errno = error;
-  return own;
+  if (fd.get() < 0 || connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) {
+    error = errno;
+    return "";
+  }
+  return address_of(fd.get());
 }
 
 std::vector<int> open_descriptors() {
@@ -107,6 +109,119 @@ std::vector<int> open_descriptors() {
     found.push_back(std::atoi(entry.path().filename().c_str()));
   }
   return found;
+}
+
+// A socket may get the very port that it dials as its own, if nobody listens there.
+bool is_connected_to_itself(int socket) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_size = sizeof own;
+  socklen_t other_size = sizeof other;
+  return getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         getpeername(socket, reinterpret_cast<sockaddr*>(&other), &other_size) == 0 &&
+         own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
+}
+
+/// A connection to one address, which may be under way.
+struct Attempt {
+  explicit Attempt(const addrinfo& to)
+      : address(numeric_address(to.ai_addr, to.ai_addrlen)),
+        socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (socket.get() >= 0 && connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0) {
+      end(0);
+    } else if (errno != EINPROGRESS) {
+      end(errno);
+    }
+  }
+  void look() {
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    end(error);
+  }
+  void end(int error) {
+    under_way = false;
+    error = error == 0 && is_connected_to_itself(socket.get()) ? ECONNREFUSED : error;
+    fault = error == 0 ? "" : std::strerror(error);
+  }
+  [[nodiscard]] bool has_answered() const { return fault.empty(); }
+
+  std::string address;
+  files::FileDescriptor socket;
+  bool under_way = true;
+  std::string fault = "no answer";
+};
+
+bool is_ready(const Lookup& lookup) {
+  return lookup.valid() && lookup.wait_for(Clock::duration(0)) == std::future_status::ready;
+}
+
+/// Connections to all addresses of one endpoint; to none while its name is being looked up.
+struct Call {
+  explicit Call(Lookup of) : lookup(std::move(of)) {
+    const addrinfo* one = is_ready(lookup) ? lookup.get().addresses.get() : nullptr;
+    for (; one != nullptr; one = one->ai_next) {
+      attempts.emplace_back(*one);
+    }
+  }
+  /// The attempts to wait for: none once one has answered.
+  [[nodiscard]] std::vector<Attempt*> under_way() {
+    std::vector<Attempt*> waiting;
+    for (Attempt& attempt : attempts) {
+      if (attempt.has_answered()) {
+        return {};
+      }
+      if (attempt.under_way) {
+        waiting.push_back(&attempt);
+      }
+    }
+    return waiting;
+  }
+  [[nodiscard]] Dialled result() const {
+    if (attempts.empty() && !is_ready(lookup)) {
+      return {"", "the name is still being looked up"};
+    }
+    if (attempts.empty()) {
+      return {"", "the name does not resolve: " + lookup.get().fault};
+    }
+    const std::string& first = attempts.front().fault;
+    bool alike = true;
+    Dialled all;
+    for (const Attempt& one : attempts) {
+      if (one.has_answered()) {
+        return {one.address, ""};
+      }
+      alike = alike && one.fault == first;
+      all.address += (all.address.empty() ? "" : ", ") + one.address;
+      all.fault += (all.fault.empty() ? "" : "; ") + one.address + ": " + one.fault;
+    }
+    return {all.address, alike ? first : all.fault};
+  }
+
+  Lookup lookup;
+  std::vector<Attempt> attempts = {};
+};
+
+// Waits until an attempt ends or `deadline` passes. False if there is nothing to wait for.
+bool wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
+  std::vector<pollfd> events;
+  std::vector<Attempt*> waiting;
+  for (Call& call : calls) {
+    for (Attempt* const attempt : call.under_way()) {
+      events.push_back({attempt->socket.get(), POLLOUT, 0});
+      waiting.push_back(attempt);
+    }
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  if (!waiting.empty()) {
+    poll(events.data(), events.size(), static_cast<int>(std::max<long>(0, left.count())));
+  }
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (events[i].revents != 0) {
+      waiting[i]->look();
+    }
+  }
+  return !waiting.empty();
 }
 
 }  // namespace
@@ -140,11 +255,10 @@ int listen_on(const std::string& host, std::uint16_t port) {
   int error = 0;
   const addrinfo* one = lookup.get().addresses.get();
   for (; one != nullptr && error != EADDRINUSE; one = one->ai_next) {
-    const int fd = listening_socket(*one);
-    if (fd >= 0) {
-      return fd;
+    files::FileDescriptor fd = listening_socket(*one, error);
+    if (fd.get() >= 0) {
+      return fd.release();
     }
-    error = errno;
   }
   if (error == EADDRINUSE) {
     unavailable(
@@ -207,11 +321,10 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
   const Lookup lookup = resolve(host, port, SOCK_DGRAM);
   int error = 0;
   for (const addrinfo* one = lookup.get().addresses.get(); one != nullptr; one = one->ai_next) {
-    std::string own = own_address_towards(*one);
+    std::string own = own_address_towards(*one, error);
     if (!own.empty()) {
       return own;
     }
-    error = errno;
   }
   unavailable("no route to '" + host + "', the host of rank 0: " + std::strerror(error));
 }
@@ -230,6 +343,34 @@ std::string with_interface(const std::string& address) {
   }
   ::freeifaddrs(all);
   return name.empty() ? address : name + " (" + address + ")";
+}
+
+std::vector<Dialled> Dialler::dial(std::chrono::milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    if (!lookups_[i].valid() || is_ready(lookups_[i])) {  // the addresses of a name may change
+      lookups_[i] = look_up(endpoints_[i].host, endpoints_[i].port, SOCK_STREAM, resolver_);
+    }
+  }
+  std::vector<Call> calls;
+  for (const Lookup& lookup : lookups_) {
+    lookup.wait_until(deadline);
+    calls.emplace_back(lookup);
+  }
+  while (wait_for_news(calls, deadline) && Clock::now() < deadline) {
+  }
+  std::vector<Dialled> results;
+  for (const Call& call : calls) {
+    results.push_back(call.result());
+  }
+  return results;
+}
+
+std::string to_text(const Endpoint& endpoint, const Dialled& dialled) {
+  const bool named = !dialled.address.empty() && dialled.address != endpoint.host;
+  return endpoint.host + ":" + std::to_string(endpoint.port) +
+         (named ? ", which is " + dialled.address + " here" : "") +
+         (dialled.fault.empty() ? "" : ": " + dialled.fault);
 }
 
 AnsweringSocket::AnsweringSocket(const std::string& host)

@@ -1,5 +1,5 @@
 #pragma once
-// Name lookups, and sockets that listen on one interface only.
+// Name lookups, whether an address answers, and sockets that listen on one interface only.
 
 #include <chrono>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <netdb.h>
@@ -61,6 +62,40 @@ void limit_connections_to(std::uint16_t port, std::chrono::milliseconds limit);
 
 /// Returns a numeric address of this host after its interface: "eth0 (10.0.0.2)".
 [[nodiscard]] std::string with_interface(const std::string& address);
+
+/// Where a rank listens.
+struct Endpoint {
+  std::string host;  ///< name or numeric address
+  std::uint16_t port = 0;
+};
+
+/// The result of an attempt to connect.
+struct Dialled {
+  /// Numeric: the address that answered, else all that `host` resolved to; empty if it did not.
+  std::string address;
+  std::string fault;  ///< empty: it answered
+};
+
+/// Tries to connect to endpoints, once or several times.
+class Dialler {
+ public:
+  explicit Dialler(std::vector<Endpoint> endpoints, Resolver resolver = &getaddrinfo)
+      : endpoints_(std::move(endpoints)),
+        resolver_(std::move(resolver)),
+        lookups_(endpoints_.size()) {}
+
+  /// Tries all addresses of all endpoints at the same time, for `patience` at most. A name that is
+  /// still being looked up then is a fault, and the next call waits for the same lookup.
+  [[nodiscard]] std::vector<Dialled> dial(std::chrono::milliseconds patience);
+
+ private:
+  std::vector<Endpoint> endpoints_;
+  Resolver resolver_;
+  std::vector<Lookup> lookups_;  ///< by endpoint
+};
+
+/// "node0:29500, which is 10.0.0.7 here: Connection refused".
+[[nodiscard]] std::string to_text(const Endpoint& endpoint, const Dialled& dialled);
 
 /// Accepts and closes each connection to a port of this host, on a thread.
 class AnsweringSocket {

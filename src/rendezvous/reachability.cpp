@@ -10,7 +10,6 @@
 
 #include "comm/exchange.h"
 #include "comm/rank_place.h"
-#include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/rendezvous.h"
 #include "sherd/error.h"
@@ -66,12 +65,6 @@ class StoreMessages {
   std::chrono::milliseconds patience_;
 };
 
-// "rank 1 on node1".
-std::string host_text(const nlohmann::json& host) {
-  return "rank " + std::to_string(host.at("rank").get<int>()) + " on " +
-         host.at("host_name").get<std::string>();
-}
-
 // One line per host that `own` cannot reach.
 nlohmann::json faults_of(const nlohmann::json& own, const nlohmann::json& hosts) {
   std::vector<Endpoint> endpoints;
@@ -82,85 +75,81 @@ nlohmann::json faults_of(const nlohmann::json& own, const nlohmann::json& hosts)
   nlohmann::json lines = nlohmann::json::array();
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     if (!dialled[i].fault.empty()) {
-      lines.push_back(host_text(own) + " (" + own.at("address").get<std::string>() +
-                      ") cannot reach " + host_text(hosts[i]) + " at " +
+      lines.push_back(own.at("name").get<std::string>() + " (" +
+                      own.at("address").get<std::string>() + ") cannot reach " +
+                      hosts[i].at("name").get<std::string>() + " at " +
                       to_text(endpoints[i], dialled[i]));
     }
   }
   return lines;
 }
 
-std::string verdict_of(const std::vector<std::string>& lines) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(lines.size(), kMostNamed); ++i) {
-    text += (i == 0 ? "" : "; ") + lines[i];
+// The first ranks of all hosts.
+nlohmann::json hosts_of(StoreMessages& messages, int world_size) {
+  nlohmann::json hosts = nlohmann::json::array();
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (nlohmann::json entry = messages.receive("at", rank); !entry.is_null()) {
+      hosts.push_back(std::move(entry));
+    }
   }
-  if (lines.size() > kMostNamed) {
-    text += "; and " + std::to_string(lines.size() - kMostNamed) + " more";
-  }
-  return text;
+  return hosts;
 }
 
-/// One rank's part.
-class Check {
- public:
-  Check(StoreMessages& messages, const RankEnvironment& environment, const std::string& own_address)
-      : messages_(messages), environment_(environment) {
-    try {
-      if (environment.local_rank == 0) {
-        socket_.emplace(own_address);
-        own_ = {{"rank", environment.rank},
-                {"host_name", host_name()},
-                {"address", own_address},
-                {"port", socket_->port()}};
+// What the hosts found; empty if all reach all.
+std::string verdict_on(StoreMessages& messages, const nlohmann::json& hosts) {
+  std::size_t count = 0;
+  std::string text;
+  for (const nlohmann::json& host : hosts) {
+    for (const nlohmann::json& line : messages.receive("found", host.at("rank"))) {
+      if (++count <= kMostNamed) {
+        text += (count == 1 ? "" : "; ") + line.get<std::string>();
       }
-      messages.post("at", environment.rank, own_);
-    } catch (const Error& error) {
-      messages.post_fault("at", environment.rank, error);
     }
   }
+  return count <= kMostNamed ? text
+                             : text + "; and " + std::to_string(count - kMostNamed) + " more";
+}
 
-  /// Empty if all reach all.
-  std::string verdict() {
-    if (environment_.rank == 0) {
-      coordinate();
-    } else if (environment_.local_rank == 0) {
-      messages_.post("found", environment_.rank, faults_of(own_, messages_.receive("all", 0)));
+// One rank's part. Rank 0 collects what the others need and what they found. Whatever ends it ends
+// them.
+std::string verdict_of_all(StoreMessages& messages, const RankEnvironment& environment,
+                           const std::string& own_address) {
+  std::optional<AnsweringSocket> socket;  // until all have tried
+  nlohmann::json own;                     // null unless this is the first rank of its host
+  const int rank = environment.rank;
+  try {
+    if (environment.local_rank == 0) {
+      socket.emplace(own_address);
+      own = {{"rank", rank},
+             {"name", "rank " + std::to_string(rank) + " on " + host_name()},
+             {"address", own_address},
+             {"port", socket->port()}};
     }
-    return messages_.receive("verdict", 0);
+    messages.post("at", rank, own);
+  } catch (const Error& error) {
+    messages.post_fault("at", rank, error);
   }
-
- private:
-  // Rank 0 collects what the others need and what they found. Whatever ends it ends them.
-  void coordinate() {
-    try {
-      nlohmann::json hosts = nlohmann::json::array();
-      for (int rank = 0; rank < environment_.world_size; ++rank) {
-        if (nlohmann::json entry = messages_.receive("at", rank); !entry.is_null()) {
-          hosts.push_back(std::move(entry));
-        }
-      }
-      messages_.post("all", 0, hosts);
-      if (environment_.local_rank == 0) {
-        messages_.post("found", 0, faults_of(own_, hosts));
-      }
-      std::vector<std::string> lines;
-      for (const nlohmann::json& host : hosts) {
-        const nlohmann::json found = messages_.receive("found", host.at("rank"));
-        lines.insert(lines.end(), found.begin(), found.end());
-      }
-      messages_.post("verdict", 0, verdict_of(lines));
-    } catch (const Error& error) {
-      messages_.post_fault("all", 0, error);
-      messages_.post_fault("verdict", 0, error);
+  try {
+    const nlohmann::json hosts =
+        rank == 0 ? hosts_of(messages, environment.world_size) : nlohmann::json();
+    if (rank == 0) {
+      messages.post("all", 0, hosts);
     }
+    if (environment.local_rank == 0) {
+      messages.post("found", rank, faults_of(own, messages.receive("all", 0)));
+    }
+    if (rank == 0) {
+      messages.post("verdict", 0, verdict_on(messages, hosts));
+    }
+  } catch (const Error& error) {
+    if (rank != 0) {
+      throw;
+    }
+    messages.post_fault("all", 0, error);
+    messages.post_fault("verdict", 0, error);
   }
-
-  StoreMessages& messages_;
-  const RankEnvironment& environment_;
-  std::optional<AnsweringSocket> socket_;  ///< until all have tried
-  nlohmann::json own_;                     ///< null unless this is the first rank of its host
-};
+  return messages.receive("verdict", 0);
+}
 
 }  // namespace
 
@@ -174,7 +163,7 @@ void check_reachable(c10d::Store& store, const RankEnvironment& environment,
   };
   std::string verdict;
   try {
-    verdict = Check(messages, environment, own_address).verdict();
+    verdict = verdict_of_all(messages, environment, own_address);
   } catch (const Error&) {
     all_know();
     throw;

@@ -14,7 +14,6 @@
 #include "comm/exchange.h"
 #include "comm/rank_place.h"
 #include "launch/random_hex.h"
-#include "rendezvous/dial.h"
 #include "rendezvous/network.h"
 #include "rendezvous/sealed_store.h"
 #include "storage/own_work.h"

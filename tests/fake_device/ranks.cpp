@@ -6,8 +6,8 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "src/comm/communicators.h"
 #include "src/comm/connect_together.h"
-#include "src/comm/device.h"
 #include "src/comm/local.h"
 #include "tests/fake_device/fake_device.h"
 #include "tests/fake_device/nccl.h"
@@ -75,7 +75,7 @@ class RankOnDevice final : public Backend {
         [device = device()] { return last_nccl_error(device.index()); }};
     connecting_.on_all_ranks(
         [groups, device = device()] { detail::connect_groups(groups, device); });
-    return std::make_unique<detail::DeviceCommunicator>(groups, device(), way_);
+    return detail::make_device_communicator(groups, device(), way_);
   }
   [[nodiscard]] Communicator& control() override { return host_->control(); }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override {

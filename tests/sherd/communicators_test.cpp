@@ -350,26 +350,84 @@ TEST(Cancelled, NothingIsCalledAnyMoreOverProcessGroups) {
   EXPECT_EQ(statuses, (std::vector<int>{0, 0}));
 }
 
-// One rank has gathered what the other has not: the next number that goes round says so.
+std::unique_ptr<Communicator> communicator_of_two_units(World& world, int64_t numel_of_b) {
+  auto communicator = world.make_communicator({0, 1, 2});
+  communicator->attach(
+      {{.name = "a", .shard_numel = kLine}, {.name = "b", .shard_numel = numel_of_b}}, c10::kCPU,
+      std::make_shared<MemoryLedger>());
+  communicator->barrier();
+  return communicator;
+}
+
+// One rank has gathered what the other has not: over process groups the gather says so, else the
+// next number that goes round.
 TEST(Identity, OfEveryCollectiveIsComparedOnEveryTransport) {
   over_all_transports(2, [](World world) {
-    const auto communicator = world.make_communicator({0, 1, 2});
-    communicator->attach({{.name = "a", .shard_numel = kLine}, {.name = "b", .shard_numel = kLine}},
-                         c10::kCPU, std::make_shared<MemoryLedger>());
+    const auto communicator = communicator_of_two_units(world, kLine);
+    const bool over_groups = communicator->transport().starts_with("process groups");
     std::vector<float> slot(static_cast<size_t>(2 * kLine));
-    communicator->barrier();
     const int segment = world.rank();
-    static_cast<void>(communicator->gather(segment, slot.data(), {}));
-    communicator->wait_gather(segment);
     double value = 1;
     expect_error(
         [&] {
+          static_cast<void>(communicator->gather(segment, slot.data(), {}));
+          communicator->wait_gather(segment);
+          EXPECT_FALSE(over_groups);
           communicator->all_reduce({&value, 1}, ReduceOp::Sum);
         },
         ExitCode::RanksDisagree,
-        {"all-reduce: ranks are out of step. Rank " + std::to_string(1 - world.rank())});
+        {(over_groups ? std::string("all-gather of unit '") + "ab"[segment] + "'" : "all-reduce") +
+         ": ranks are out of step. Rank " + std::to_string(1 - world.rank())});
     throw_on_a_failure();
   });
+}
+
+// Gloo would end the process where messages of several lengths meet.
+TEST(Identity, OfGathersOfSeveralLengthsIsCompared) {
+  const auto statuses = run_processes_over(Transport::ProcessGroups, 2, [](World world) {
+    const auto communicator = communicator_of_two_units(world, 10 * kLine);
+    std::vector<float> slot(static_cast<size_t>(20 * kLine));
+    const int segment = world.rank();
+    expect_error(
+        [&] {
+          static_cast<void>(communicator->gather(segment, slot.data(), {}));
+          communicator->wait_gather(segment);
+        },
+        ExitCode::RanksDisagree, {"all-gather of unit '", "': ranks are out of step. Rank "});
+    communicator->abandon();
+    throw_on_a_failure();
+  });
+  EXPECT_EQ(statuses, (std::vector<int>{0, 0}));
+}
+
+// Rank 1 leaves a step out: the others' gather meets its all-reduce.
+TEST(Identity, OfAGatherThatMeetsNumbersIsCompared) {
+  for (const size_t count : {1, 1000}) {
+    const auto statuses = run_processes_over(Transport::ProcessGroups, 3, [&](World world) {
+      auto communicator = world.make_communicator({0, 1, 3});
+      communicator->attach({{.name = "a", .shard_numel = kLine}}, c10::kCPU,
+                           std::make_shared<MemoryLedger>());
+      std::vector<float> slot(static_cast<size_t>(3 * kLine));
+      std::vector<double> values(count);
+      const bool leaves_out = world.rank() == 1;
+      expect_error(
+          [&] {
+            if (leaves_out) {
+              communicator->all_reduce(values, ReduceOp::Sum);
+            } else {
+              static_cast<void>(communicator->gather(0, slot.data(), {}));
+              communicator->wait_gather(0);
+            }
+          },
+          ExitCode::RanksDisagree,
+          {leaves_out
+               ? "all-reduce: ranks are out of step. Rank 0 has run other units"
+               : "all-gather of unit 'a': ranks are out of step. Rank 1 has run other units"});
+      communicator->abandon();
+      throw_on_a_failure();
+    });
+    EXPECT_EQ(statuses, (std::vector<int>{0, 0, 0}));
+  }
 }
 
 TEST(Identity, OfNumbersIsComparedToo) {

@@ -1,5 +1,3 @@
-#include "rendezvous/dial.h"
-
 #include <array>
 #include <chrono>
 #include <fstream>
@@ -16,6 +14,7 @@
 #include <unistd.h>
 
 #include "launch/loopback_socket.h"
+#include "rendezvous/network.h"
 
 namespace sherd::test {
 namespace {

@@ -15,7 +15,7 @@
 #include "sherd/checkpoint.h"
 #include "sherd/memory.h"
 #include "sherd/sharded_module.h"
-#include "src/comm/device.h"
+#include "src/comm/communicators.h"
 #include "src/rendezvous/gpus.h"
 #include "src/storage/movable_storage.h"
 #include "tests/support/meshes.h"
@@ -298,11 +298,12 @@ TEST(Gpu, NcclWithOneRankGathersAndReduces) {
       auto named = c10::make_intrusive<c10d::PrefixStore>(std::to_string(number), store);
       return detail::cuda_functions().make_nccl_group(named, 0, 1, std::chrono::seconds(60));
     };
-    detail::DeviceCommunicator communicator(
+    const auto made = detail::make_device_communicator(
         {group(0), group(1),
          detail::FailureNotes{store, RankGroup{}, 0, std::chrono::seconds(1),
                               std::make_shared<detail::CurrentWait>()}},
         world.device());
+    Communicator& communicator = *made;
     constexpr int64_t kNumel = 256;
     const SegmentSpec root{
         .name = "root", .shard_numel = kNumel, .dtype = at::kBFloat16, .is_root = true};

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/comm/device.h"
+#include "src/comm/communicators.h"
 #include "tests/support/decorated_world.h"
 #include "tests/support/parity.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 World staged_world(const World& world) {
   return decorated_world(world, [](std::unique_ptr<Communicator> host) {
-    return std::make_unique<detail::StagedCommunicator>(std::move(host));
+    return detail::make_staged_communicator(std::move(host));
   });
 }
 
