@@ -1,4 +1,5 @@
-// sherd export RUN [--checkpoint best|last|STEP] --out DIR|--gguf FILE [--dtype D] [--model DIR]
+// sherd export RUN|ADAPTER [--checkpoint best|last|STEP] --out DIR|--gguf FILE [--dtype D] [--model
+// DIR]
 
 #include <filesystem>
 #include <map>
@@ -51,20 +52,8 @@ const std::map<std::string, llm::gguf::FileKind>& kinds_of_gguf() {
   return kinds;
 }
 
-void refuse_adapter_folder(const std::string& folder) {
-  if (llm::adapters::is_peft_folder(folder)) {
-    throw sherd::Error(
-        sherd::ExitCode::Usage,
-        fmt::format("'{}' is the folder of a PEFT adapter, and sherd export reads checkpoints of "
-                    "runs. Give the output folder of the run that made it, as in sherd export RUN "
-                    "--merged --out FOLDER; or merge the adapter in PEFT: merge_and_unload()",
-                    folder));
-  }
-}
-
 // Puts the checkpoint in place of the run and the choice in it.
 void choose_checkpoint(ExportFlags& flags) {
-  refuse_adapter_folder(flags.run.empty() ? flags.options.checkpoint : flags.run);
   const std::string& which = flags.options.checkpoint;
   if (flags.run.empty() && (which == "best" || which == "last")) {
     throw sherd::Error(sherd::ExitCode::Usage,
@@ -81,6 +70,42 @@ void choose_checkpoint(ExportFlags& flags) {
   }
 }
 
+// The same for the folder of a PEFT adapter. False for another.
+bool choose_adapter(ExportFlags& flags) {
+  const std::string& folder = flags.run.empty() ? flags.options.checkpoint : flags.run;
+  if (!llm::adapters::is_peft_folder(folder)) {
+    return false;
+  }
+  if (!flags.run.empty() && !flags.options.checkpoint.empty()) {
+    throw sherd::Error(
+        sherd::ExitCode::Usage,
+        fmt::format("--checkpoint {} selects a checkpoint of a run: '{}' is a PEFT adapter's "
+                    "folder. Leave it out.",
+                    flags.options.checkpoint, folder));
+  }
+  if (!flags.options.merged && flags.gguf.empty()) {
+    throw sherd::Error(sherd::ExitCode::Usage,
+                       fmt::format("'{}' is the folder of a PEFT adapter already: give --merged "
+                                   "for the model with it in its weights, or --gguf",
+                                   folder));
+  }
+  flags.options.checkpoint = folder;
+  return true;
+}
+
+// Finds what is exported, and the folder of its model where flags, adapter or hub name it.
+void choose_source(ExportFlags& flags, llm::track::Progress& progress) {
+  std::string revision;
+  if (!choose_adapter(flags)) {
+    choose_checkpoint(flags);
+  } else if (flags.options.model.empty()) {
+    const auto config = llm::adapters::read_peft_config(flags.options.checkpoint);
+    flags.options.model = llm::adapters::base_folder_of(config);
+    revision = config.revision;
+  }
+  HubNames({.progress = &progress}).resolve_model(flags.options.model, "--model", revision);
+}
+
 // True for the folder of a model in place of a run's.
 bool is_model_folder(const std::string& folder) {
   return std::filesystem::exists(folder + "/config.json") && llm::io::has_weights(folder);
@@ -95,8 +120,7 @@ int write_gguf(ExportFlags flags) {
   if (flags.options.checkpoint.empty() && is_model_folder(flags.run)) {
     options.model_folder = flags.run;
   } else {
-    choose_checkpoint(flags);
-    HubNames({.progress = &progress}).resolve_model(flags.options.model, "--model");
+    choose_source(flags, progress);
   }
   options.source = flags.options;
   const auto outcome = llm::track::with_progress(
@@ -116,13 +140,12 @@ int write_folder(ExportFlags flags) {
     throw sherd::Error(sherd::ExitCode::Usage,
                        "--dtype q8_0 is a type of GGUF files: give --gguf FILE in place of --out");
   }
-  choose_checkpoint(flags);
   llm::exports::ExportOptions& options = flags.options;
   if (!flags.dtype.empty()) {
     options.dtype = dtypes_of_folders().at(flags.dtype);
   }
   llm::track::Progress progress(output_for_people());
-  HubNames({.progress = &progress}).resolve_model(options.model, "--model");
+  choose_source(flags, progress);
   const auto outcome = llm::track::with_progress(
       &progress, "exporting", [&] { return llm::exports::export_checkpoint(options); });
   for (const std::string& notice : outcome.notices) {
@@ -144,7 +167,8 @@ void add_export(CLI::App& program, Verb& chosen) {
   auto flags = std::make_shared<ExportFlags>();
   llm::exports::ExportOptions& options = flags->options;
   verb->add_option("run", flags->run,
-                   "a run's output folder, or a checkpoint's; with --gguf a model's too");
+                   "a run's output folder, a checkpoint's, or with --merged or --gguf a PEFT "
+                   "adapter's; with --gguf a model's too");
   verb->add_option("--checkpoint", options.checkpoint,
                    "checkpoint of the run: best, last, a step or a folder (default: last); without "
                    "RUN: the folder of a checkpoint");
@@ -155,10 +179,11 @@ void add_export(CLI::App& program, Verb& chosen) {
   verb->add_option(
       "--model", options.model,
       "source of config, tokenizer and the weights that were not trained (default: the "
-      "run's model.path)");
-  verb->add_flag("--merged", options.merged,
-                 "of a run that trained an adapter: the model with the adapter in its weights, in "
-                 "place of the adapter");
+      "run's model.path, or the adapter's base)");
+  verb->add_flag(
+      "--merged", options.merged,
+      "of an adapter, or of a run that trained one: the model with the adapter in its weights, in "
+      "place of the adapter");
   add_ignore_fields(*verb, options.ignored_fields);
   one_of(verb->add_option("--dtype", flags->dtype,
                           "dtype of the weights (default: the source model's, of an adapter fp32); "

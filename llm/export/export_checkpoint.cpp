@@ -147,7 +147,7 @@ ExportOutcome CheckpointExport::finish() {
   if (is_adapter) {
     write_adapter_config(source, state_->out.path());
   } else {
-    io::copy_config_and_tokenizer(source.model, state_->out.path(), source.dtype, source.chat);
+    source.write_words(state_->out.path());
   }
   state_->out.keep();
   return {source.checkpoint, source.chosen.notices,

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using sherd::Error;
 using sherd::ExitCode;
 
-// A copy of config and tokenizer with the stop token and the template that a run has taught.
+// A copy of config and tokenizer with what a run has taught, or with the adapter's own tokenizer.
 class TaughtFolder {
  public:
   explicit TaughtFolder(const ExportSource& source) {
@@ -35,7 +35,7 @@ class TaughtFolder {
                                              ": set TMPDIR to a folder with free space");
     }
     path_ = pattern;
-    io::copy_config_and_tokenizer(source.model, path_, source.dtype, source.chat);
+    source.write_words(path_);
   }
   TaughtFolder(const TaughtFolder&) = delete;
   TaughtFolder& operator=(const TaughtFolder&) = delete;
@@ -218,7 +218,7 @@ GgufOutcome export_gguf(const GgufOptions& options) {
   }
   const GgufSource source = source_of_checkpoint(checkpoint);
   std::unique_ptr<TaughtFolder> taught;
-  if (checkpoint.chat) {
+  if (checkpoint.has_own_words()) {
     taught = std::make_unique<TaughtFolder>(checkpoint);
   }
   GgufOutcome outcome = write(source, taught ? taught->path() : source.folder);

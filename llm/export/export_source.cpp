@@ -1,13 +1,17 @@
 #include "llm/export/export_source.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 
 #include <ATen/ops/empty.h>
+#include <fmt/core.h>
 
 #include "llm/adapters/adapt.h"
 #include "llm/adapters/chosen_modules.h"
 #include "llm/adapters/merge.h"
+#include "llm/adapters/peft_config.h"
+#include "llm/adapters/peft_weights.h"
 #include "llm/inputs/data_options.h"
 #include "llm/model/adapter_names.h"
 #include "llm/setup/base_weights.h"
@@ -116,28 +120,27 @@ std::optional<io::ExportedChat> exported_chat_of(const config::DataSection& data
 
 }  // namespace
 
-ExportSource::ExportSource(const ExportOptions& options)
-    : chosen(setup::newest_intact(options.checkpoint, "--checkpoint")),
-      checkpoint(chosen.folder.string()),
-      manifest(sherd::CheckpointManifest::read(checkpoint)) {
+ExportSource::ExportSource(const ExportOptions& options) {
+  if (adapters::is_peft_folder(options.checkpoint)) {
+    open_adapter(options);
+  } else {
+    open_checkpoint(options);
+  }
+  static_cast<void>(io::copied_bytes(model));
+}
+
+void ExportSource::open_checkpoint(const ExportOptions& options) {
+  chosen = setup::newest_intact(options.checkpoint, "--checkpoint");
+  checkpoint = chosen.folder.string();
+  manifest = sherd::CheckpointManifest::read(checkpoint);
   const setup::RunNote note = setup::note_from_text(manifest.note, checkpoint);
   model = options.model.empty() ? note.model : options.model;
-  const config::RunConfig run = setup::config_of(note, checkpoint);
-  io::IgnoredFields ignored{run.model.ignore_fields, families::IgnoreBy::Flag};
-  ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
-                       options.ignored_fields.end());
-  ignored_fields = ignored.names;
-  config = io::read_model_folder_config(model, ignored);
+  config::RunConfig run = setup::config_of(note, checkpoint);
+  read_config(run, options);
   if (options.model.empty()) {
     check_folder_is_unchanged(note, config, checkpoint);
   }
-  shapes = sherd::on_meta([&] {
-    auto module = io::build_model(config);
-    config::RunConfig in_full = run;  // a base in 8 bits is exported from its folder's numbers
-    in_full.model.quantize = config::Quantize::None;
-    setup::prepare_run_module(module, in_full);
-    return module;
-  });
+  build_shapes(run);
   find_adapter(run, options);
   check_parameters(specs, manifest, checkpoint, model);
   if (manifest.base) {
@@ -145,8 +148,58 @@ ExportSource::ExportSource(const ExportOptions& options)
                         "Name the folder that has that base with --model, or restore it.");
     base = std::make_unique<FolderWeights>(model, *shapes);
   }
-  static_cast<void>(io::copied_bytes(model));
   chat = exported_chat_of(run.data, note.chat_template, model);
+}
+
+void ExportSource::open_adapter(const ExportOptions& options) {
+  checkpoint = options.checkpoint;
+  const adapters::PeftConfig peft = adapters::read_peft_config(checkpoint);
+  model = options.model.empty() ? adapters::base_folder_of(peft) : options.model;
+  std::error_code ignored;
+  if (!std::filesystem::exists(model, ignored)) {
+    throw Error(ExitCode::InputMissing,
+                fmt::format("the base model '{}' of the adapter in '{}' (base_model_name_or_path) "
+                            "does not exist: give its folder with --model",
+                            model, checkpoint));
+  }
+  config::RunConfig run;
+  run.adapter = peft.adapter;
+  read_config(run, options);
+  build_shapes(run);
+  adapters::require_peft_tensors(*shapes, run.adapter);
+  find_adapter(run, options);
+  adapter_file_ =
+      std::make_unique<sherd::SafetensorsFolder>(adapters::peft_weights_path(run.adapter));
+  base = std::make_unique<FolderWeights>(model, *shapes);
+  if (std::filesystem::exists(std::filesystem::path(checkpoint) / io::kTokenizerFile, ignored)) {
+    tokenizer = checkpoint;
+    static_cast<void>(io::copied_bytes(tokenizer));
+  }
+}
+
+void ExportSource::read_config(const config::RunConfig& run, const ExportOptions& options) {
+  io::IgnoredFields ignored{run.model.ignore_fields, families::IgnoreBy::Flag};
+  ignored.names.insert(ignored.names.end(), options.ignored_fields.begin(),
+                       options.ignored_fields.end());
+  ignored_fields = ignored.names;
+  config = io::read_model_folder_config(model, ignored);
+}
+
+void ExportSource::build_shapes(const config::RunConfig& run) {
+  shapes = sherd::on_meta([&] {
+    auto module = io::build_model(config);
+    config::RunConfig in_full = run;  // a base in 8 bits is exported from its folder's numbers
+    in_full.model.quantize = config::Quantize::None;
+    setup::prepare_run_module(module, in_full);
+    return module;
+  });
+}
+
+void ExportSource::write_words(const std::string& out) const {
+  io::copy_config_and_tokenizer(model, out, dtype, chat);
+  if (!tokenizer.empty()) {
+    io::copy_own_tokenizer(tokenizer, out);
+  }
 }
 
 const sherd::SafetensorsLocation& FolderWeights::location_of(const std::string& parameter) const {
@@ -218,7 +271,9 @@ void ExportSource::for_each_stored_values(const std::string& parameter,
     return sherd::read_checkpoint_values(checkpoint, manifest, parameter, take);
   }
   constexpr std::int64_t kElements = std::int64_t{4} << 20;
-  const auto& [file, entry] = base->location_of(parameter);
+  const auto learned =
+      adapter_file_ ? adapter_file_->find(adapters::peft_name(parameter)) : std::nullopt;
+  const auto& [file, entry] = learned ? *learned : base->location_of(parameter);
   std::vector<float> values(static_cast<std::size_t>(std::min(entry->numel(), kElements)));
   for (std::int64_t first = 0; first < entry->numel(); first += kElements) {
     const std::int64_t end = std::min(first + kElements, entry->numel());

@@ -1,5 +1,5 @@
 #pragma once
-// A checkpoint with the model it belongs to: every export begins with one.
+// A checkpoint, or a PEFT adapter, with the model it belongs to: every export begins with one.
 
 #include <cstdint>
 #include <functional>
@@ -30,9 +30,11 @@ namespace llm::exports {
                                             const std::string& folder);
 
 struct ExportOptions {
-  std::string checkpoint = {};  ///< a checkpoint's folder, or a run's output folder (its newest)
-  std::string out;              ///< the folder to make; it may exist, empty
-  /// Source of config.json, tokenizer and untrained weights; empty: the run's own model.path.
+  /// A checkpoint's folder, a run's output folder (its newest), or a PEFT adapter's folder.
+  std::string checkpoint = {};
+  std::string out;  ///< the folder to make; it may exist, empty
+  /// Source of config.json, tokenizer and untrained weights; empty: the run's own model.path, of a
+  /// PEFT adapter the base that its adapter_config.json names.
   std::string model = {};
   std::vector<std::string> ignored_fields = {};  ///< of config.json, besides those of the run
   /// Of a run that trained an adapter: the sum of the model and the adapter, not the adapter.
@@ -53,7 +55,7 @@ struct FolderWeights {
   std::vector<io::WeightSource> places;
 };
 
-/// The source of an export, read before anything is written: a model, or a run's adapter alone.
+/// The source of an export, read before anything is written: a model, or an adapter alone.
 struct ExportSource {
   /// Reads checkpoint and model; `out` is not looked at. Throws sherd::Error: InputMissing;
   /// BadData, also for a checkpoint of another model or over another base; Usage for a merged
@@ -70,10 +72,16 @@ struct ExportSource {
   /// All values of a parameter, in fp32 and in its shape.
   [[nodiscard]] at::Tensor values(const std::string& parameter) const;
 
+  /// Writes all of a model folder but its weights. Throws as io::copy_config_and_tokenizer().
+  void write_words(const std::string& out) const;
+  /// Whether write_words() writes other words than the folder of the model has.
+  [[nodiscard]] bool has_own_words() const { return chat || !tokenizer.empty(); }
+
   setup::IntactCheckpoint chosen;
   std::string checkpoint;
   sherd::CheckpointManifest manifest;
   std::string model;                        ///< the folder of config and tokenizer
+  std::string tokenizer = {};               ///< the folder of a PEFT adapter that has its own
   std::vector<std::string> ignored_fields;  ///< of its config.json
   io::HfConfig config;
   std::optional<io::ExportedChat> chat;       ///< how the run taught its model to converse
@@ -86,12 +94,18 @@ struct ExportSource {
   std::unique_ptr<const FolderWeights> base;
 
  private:
+  void open_checkpoint(const ExportOptions& options);
+  void open_adapter(const ExportOptions& options);
+  void read_config(const config::RunConfig& run, const ExportOptions& options);
+  void build_shapes(const config::RunConfig& run);
   void find_adapter(const config::RunConfig& run, const ExportOptions& options);
   void for_each_stored_values(const std::string& parameter, const TakeValues& take) const;
   // All of what one of the two gives, in the parameter's shape.
   [[nodiscard]] at::Tensor gathered(const std::string& parameter,
                                     void (ExportSource::*each)(const std::string&,
                                                                const TakeValues&) const) const;
+
+  std::unique_ptr<const sherd::SafetensorsFolder> adapter_file_;  // of PEFT
 };
 
 }  // namespace llm::exports

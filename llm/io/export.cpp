@@ -197,14 +197,31 @@ void write_chat(const std::string& folder, const ExportedChat& chat) {
 
 }  // namespace
 
+namespace {
+
+void copy_file(const std::string& source_folder, const std::string& name,
+               const std::string& out_folder) {
+  if (const std::size_t slash = name.find('/'); slash != std::string::npos) {
+    sherd::files::make_folder(out_folder + "/" + name.substr(0, slash));
+  }
+  sherd::files::write_file(out_folder + "/" + name,
+                           sherd::files::read_file(source_folder + "/" + name, kMaxCopiedBytes));
+}
+
+}  // namespace
+
+void copy_own_tokenizer(const std::string& source_folder, const std::string& out_folder) {
+  for (const std::string& name : copied_files(source_folder)) {
+    if (!is_of_licence(name)) {
+      copy_file(source_folder, name, out_folder);
+    }
+  }
+}
+
 void copy_tokenizer(const std::string& source_folder, const std::string& out_folder,
                     const std::optional<ExportedChat>& chat) {
   for (const std::string& name : copied_files(source_folder)) {
-    if (const std::size_t slash = name.find('/'); slash != std::string::npos) {
-      sherd::files::make_folder(out_folder + "/" + name.substr(0, slash));
-    }
-    sherd::files::write_file(out_folder + "/" + name,
-                             sherd::files::read_file(source_folder + "/" + name, kMaxCopiedBytes));
+    copy_file(source_folder, name, out_folder);
   }
   if (chat) {
     write_chat(out_folder, *chat);

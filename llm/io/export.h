@@ -42,6 +42,10 @@ struct ExportedChat {
 void copy_tokenizer(const std::string& source_folder, const std::string& out_folder,
                     const std::optional<ExportedChat>& chat = std::nullopt);
 
+/// Copies the tokenizer's files, the chat templates and generation_config.json of a folder, over
+/// those that are there. Throws as copied_files() and copied_bytes() do; CannotWrite, StorageIo.
+void copy_own_tokenizer(const std::string& source_folder, const std::string& out_folder);
+
 /// Copies what makes a model folder complete: config.json, with its dtype field (in the spelling it
 /// has) set to `dtype` and all else kept; and copied_files(). Each appears whole or not at all;
 /// config.json comes last. Of a model that was taught to converse, the stop token becomes eos in

@@ -238,15 +238,38 @@ TEST_F(AdapterRun, OfRanksWithOtherScalesIsRefused) {
               HasSubstr("adapter.rank_stabilized is false on rank 0 and true on rank 1"));
 }
 
-// There is no run to export: what else makes a model of the folder.
-TEST_F(AdapterRun, IsExportedFromTheRunAndNotFromItsFolder) {
-  const fs::path out = folder_->path() / "out";
-  for (const Arguments& flags : {Arguments{"--out", out, "--merged"}, Arguments{"--gguf", out}}) {
-    EXPECT_THAT(unwrapped(expect_code(64, Arguments{"export", output_ / "export"} + flags).err),
-                HasSubstr("is the folder of a PEFT adapter, and sherd export reads checkpoints of "
-                          "runs. Give the output folder of the run that made it"));
-  }
-  EXPECT_FALSE(fs::exists(out));
+// The same bytes as from the run, with the tokenizer that the folder has.
+TEST_F(AdapterRun, IsExportedFromItsPeftFolderToo) {
+  const fs::path& made = folder_->path();
+  const fs::path adapter = made / "another's";
+  fs::copy(output_ / "export", adapter);
+  json words = json::parse(read_file(adapter / "tokenizer_config.json"));
+  words["model_max_length"] = 77;
+  std::ofstream(adapter / "tokenizer_config.json") << words;
+  expect_code(0, {"export", output_, "--merged", "--out", made / "of-run"});
+  expect_code(0, {"export", adapter, "--merged", "--out", made / "of-folder"});
+  EXPECT_EQ(read_file(made / "of-folder/model.safetensors"),
+            read_file(made / "of-run/model.safetensors"));
+  EXPECT_EQ(json::parse(read_file(made / "of-folder/tokenizer_config.json")), words);
+  expect_code(0, {"export", output_, "--gguf", made / "of-run.gguf"});
+  expect_code(0, {"export", "--checkpoint", adapter, "--gguf", made / "of-folder.gguf"});
+  EXPECT_EQ(read_file(made / "of-folder.gguf"), read_file(made / "of-run.gguf"));
+  expect_code(0, {"export", adapter, "--merged", "--gguf", made / "merged.gguf"});
+
+  const auto refused = [](int code, const Arguments& flags) {
+    return unwrapped(expect_code(code, Arguments{"export"} + flags).err);
+  };
+  EXPECT_THAT(refused(64, {adapter, "--out", made / "no"}),
+              HasSubstr("is the folder of a PEFT adapter already: give --merged"));
+  EXPECT_THAT(refused(64, {adapter, "--checkpoint", "best", "--gguf", made / "no"}),
+              HasSubstr("selects a checkpoint of a run"));
+  json config = json::parse(read_file(adapter / "adapter_config.json"));
+  config["base_model_name_or_path"] = (made / "lost").string();
+  std::ofstream(adapter / "adapter_config.json") << config;
+  EXPECT_THAT(refused(66, {adapter, "--merged", "--out", made / "no"}),
+              HasSubstr("does not exist: give its folder with --model"));
+  expect_code(0, {"export", adapter, "--merged", "--out", made / "named", "--model", kModel});
+  EXPECT_FALSE(fs::exists(made / "no"));
 }
 
 TEST_F(AdapterRun, IsPlannedAndChecked) {
