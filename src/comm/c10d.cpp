@@ -18,9 +18,10 @@ namespace {
 
 constexpr int kBetweenAborts_ms = 100;
 // Tags of identities are the numbers of collectives, which repeat long after the messages are
-// received. Tags of contents follow them, then those of single messages.
+// received. Tags of contents follow them, then those of single messages. The number of kinds is
+// odd, since lengths are often multiples of a power of two.
 constexpr int kTags = 1 << 29;
-constexpr int64_t kKinds = 1 << 13;  // of contents with the same number
+constexpr int64_t kKinds = (1 << 13) - 1;  // of contents with the same number
 
 at::Tensor bytes_at(void* data, int64_t bytes) {
   return at::from_blob(data, {bytes}, at::kByte);
@@ -210,7 +211,12 @@ void C10dCommunicator::post_receives(Sent& sent) {
 void C10dCommunicator::finish_part(Sent& sent) {
   const std::string what = described(Collective::Operation::Reduction, sent.segment);
   attempt(what, [&] { await_messages(sent.messages.introductions); });
-  check_identities(sent, sent.messages.identities);  // again where the first time has thrown
+  try {
+    check_identities(sent, sent.messages.identities);  // again where the first time has thrown
+  } catch (const Error&) {
+    has_failed_ = true;
+    throw;
+  }
   attempt(what, [&] { await_messages(sent.messages.receives); });
   std::vector<const void*> sources(
       static_cast<size_t>(world_size()),

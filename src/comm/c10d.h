@@ -63,12 +63,12 @@ class WaitWatch {
 [[nodiscard]] c10::intrusive_ptr<c10d::Work> receive_from(c10d::Backend& group, void* data,
                                                           int64_t bytes, int peer, int tag);
 
-/// All exchanges are messages between two ranks. Each collective begins with identities, so that
-/// ranks out of step are named. Gathers go into the slot. Reductions send each rank its shard in
-/// the dtype on the wire and sum the received shards in fp32 and rank order: Gloo's reduce-scatter
-/// sums in another order and costs an all-reduce. Segments larger than the largest block are
-/// exchanged in parts of that size, so that no more than two blocks' gradients are received at a
-/// time.
+/// All exchanges are messages between two ranks. Each collective but a broadcast begins with
+/// identities, so that ranks out of step are named. Gathers go into the slot. Reductions send each
+/// rank its shard in the dtype on the wire and sum the received shards in fp32 and rank order:
+/// Gloo's reduce-scatter sums in another order and costs an all-reduce. Segments larger than the
+/// largest block are exchanged in parts of that size, so that no more than two blocks' gradients
+/// are received at a time.
 class C10dCommunicator : public BufferedCommunicator {
  public:
   explicit C10dCommunicator(ProcessGroups groups);

@@ -112,9 +112,13 @@ class HostsCommunicator final : public C10dCommunicator {
   void show_published(Segment segment) override { host_.publish(segment); }
   void forget_exchanges() override {
     for (Segment segment = 0; segment < static_cast<Segment>(segment_gathers_.size()); ++segment) {
-      if (gathers(segment).is_in_flight && !has_failed()) {
-        give_up(segment);
+      if (!gathers(segment).is_in_flight) {
+        continue;
       }
+      if (has_failed()) {
+        return cancel("a gather between hosts has failed");  // no rank waits for it
+      }
+      give_up(segment);
     }
   }
   void interrupt(const std::string& why) override {

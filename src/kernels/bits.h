@@ -27,9 +27,12 @@ struct Float16 {
 constexpr float widened(Float16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000U) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(value.bits & 0x7fffU) << 13;
+  const uint32_t rebased = magnitude + (112U << 23);
+  // No operand is subnormal in fp32: a thread may flush these to zero.
+  const float subnormal = std::bit_cast<float>(rebased + (1U << 23)) - 0x1p-14F;
+  const uint32_t finite = magnitude < 1U << 23 ? bits_of(subnormal) : rebased;
   const bool is_finite = magnitude < 0x7c00U << 13;
-  const float finite = std::bit_cast<float>(magnitude) * 0x1p112F;  // of another bias: exact
-  return std::bit_cast<float>(sign | (is_finite ? bits_of(finite) : magnitude | 0x7f800000U));
+  return std::bit_cast<float>(sign | (is_finite ? finite : magnitude | 0x7f800000U));
 }
 
 /// To the nearest bf16, ties to even; NaN stays NaN.

@@ -215,7 +215,8 @@ FileStorage::FileStorage(std::shared_ptr<FileStore> store, std::int64_t numel,
     }
   }
   offset_ = store_->allocate(bytes_);
-  tensor_ = flat_tensor(has_memory ? addresses_.get() : this, numel, dtype, store_->device_);
+  tensor_ =
+      flat_tensor(has_memory ? addresses_.get() : this, numel, dtype, store_->device_, addresses_);
   for (std::int64_t begin = 0; begin < bytes_; begin += FileChunk::kBytes) {
     FileChunk& chunk = chunks_.emplace_back();
     chunk.data = has_memory ? static_cast<char*>(addresses_.get()) + begin : nullptr;

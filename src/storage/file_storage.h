@@ -112,9 +112,9 @@ class FileStorage final : public Storage {
   [[nodiscard]] std::shared_ptr<void> bring(const at::Tensor& view, Access access);
 
   std::shared_ptr<FileStore> store_;
-  std::int64_t bytes_;       ///< rounded up to chunks
-  Mapping addresses_;        ///< null on the meta device
-  std::int64_t offset_ = 0;  ///< in the file
+  std::int64_t bytes_;               ///< rounded up to chunks
+  std::shared_ptr<void> addresses_;  ///< null on the meta device; tensors keep them reserved
+  std::int64_t offset_ = 0;          ///< in the file
   std::vector<FileChunk> chunks_;
   std::shared_ptr<void> held_;
 };

@@ -52,10 +52,11 @@ void CopyEngine::reserve(std::int64_t slot_bytes) {
   CopyStreams::order(streams_.to_host(), streams_.current());
   join();
   slots_ = {};
-  slot_bytes_ = slot_bytes;
+  slot_bytes_ = 0;  // until there is memory
   for (Slot& slot : slots_) {
     slot.memory = Buffer(slot_bytes, MemoryKind::OffloadSlot, ledger_, device_);
   }
+  slot_bytes_ = slot_bytes;
   // Their memory was zeroed by the current stream.
   CopyStreams::order(streams_.current(), streams_.to_device());
 }

@@ -104,9 +104,17 @@ at::Tensor view_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, int64_t 
   return tensor;
 }
 
-at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype, c10::Device device) {
+at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype, c10::Device device,
+                       std::shared_ptr<void> owner) {
   const auto options = c10::TensorOptions().dtype(dtype).device(device);
-  return at::for_blob(data, {numel}).options(options).target_device(device).make_tensor();
+  if (owner == nullptr) {
+    return at::for_blob(data, {numel}).options(options).target_device(device).make_tensor();
+  }
+  return at::for_blob(data, {numel})
+      .deleter([owner = std::move(owner)](void* /*data*/) {})
+      .options(options)
+      .target_device(device)
+      .make_tensor();
 }
 
 namespace {

@@ -28,9 +28,9 @@ void forbid(c10::StorageImpl& storage, const std::string& message);
 [[nodiscard]] at::Tensor view_of(const c10::intrusive_ptr<c10::StorageImpl>& storage,
                                  int64_t offset, at::IntArrayRef shape, c10::ScalarType dtype);
 
-/// Returns a tensor [numel] on memory that it does not own.
+/// Returns a tensor [numel] on memory that it does not own, or that `owner`, which it keeps, owns.
 [[nodiscard]] at::Tensor flat_tensor(void* data, int64_t numel, c10::ScalarType dtype,
-                                     c10::Device device);
+                                     c10::Device device, std::shared_ptr<void> owner = nullptr);
 
 /// Returns the message for the use of a resharded parameter: what happened, and what to do instead.
 [[nodiscard]] std::string explain_use(const std::string& parameter, const std::string& unit);

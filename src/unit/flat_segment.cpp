@@ -6,6 +6,7 @@
 #include "sherd/error.h"
 #include "storage/device.h"
 #include "storage/movable_storage.h"
+#include "storage/own_work.h"
 
 namespace sherd::detail {
 
@@ -146,6 +147,9 @@ void FlatSegment::gather(GatherArena& arena, bool full_precision) {
     fetch_parameters(arena);
     point_parameters_at(gathered_by_->gather(id_, slot_, events_before_gather(arena)));
   } catch (...) {
+    if (is_copied_to_slot()) {
+      quietly([this] { parameters_->hold(Access::Read); });  // the copy writes the slot
+    }
     parameters_->drop();
     give_back_slot(arena);
     in_full_precision_ = false;

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "kernels/cuda/kernels/adamw.cuh"
 #include "kernels/cuda/kernels/random.cuh"
 #include "kernels/cuda/kernels/sums.cuh"
+#include "sherd/error.h"
 
 namespace sherd::cuda {
 
@@ -64,6 +68,20 @@ void launch(const char* name, kernels::Stream stream, const Flat& flat,
                         arguments...);
 }
 
+// Of more sources than the kernel has pointers for.
+template <class In>
+std::ptrdiff_t distance_between(const std::vector<const In*>& sources) {
+  const std::ptrdiff_t distance = sources[1] - sources[0];
+  for (size_t i = 2; i < sources.size(); ++i) {
+    if (sources[i] - sources[i - 1] != distance) {
+      throw Error(ExitCode::Usage, "[sum_in_rank_order] " + std::to_string(sources.size()) +
+                                       " ranks' gradients on a GPU must lie at equal distances: "
+                                       "receive them into one buffer");
+    }
+  }
+  return distance;
+}
+
 void sum_in_order(Values out, bool accumulate, float scale, const kernels::Sources& sources,
                   int64_t numel, kernels::Stream stream) {
   const auto sum = [&]<class Out, class In>(Out* typed_out, const std::vector<const In*>& typed) {
@@ -76,7 +94,7 @@ void sum_in_order(Values out, bool accumulate, float scale, const kernels::Sourc
       ++all.count;
       aligned_in_all &= aligned(source);
     }
-    all.distance = all.count > kMaxSources ? typed[1] - typed[0] : 0;
+    all.distance = all.count > kMaxSources ? distance_between(typed) : 0;
     launch("sum_in_rank_order", stream, cut(numel, aligned_in_all),
            sum_in_rank_order<Out, In, kThreads>, typed_out, accumulate, scale, all);
   };
