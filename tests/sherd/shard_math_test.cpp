@@ -4,10 +4,12 @@
 
 #include <cmath>
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/seeded.h"
@@ -72,7 +74,7 @@ TEST(ShardMath, GivesTheSameBitsOnAnyNumberOfThreads) {
 }
 
 // Every one, infinities and NaN among them.
-TEST(ShardMath, WidensFp16AsLibTorchDoes) {
+void expect_all_widened() {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     const float expected = static_cast<float>(at::Half(half, at::Half::from_bits()));
@@ -83,6 +85,18 @@ TEST(ShardMath, WidensFp16AsLibTorchDoes) {
       EXPECT_EQ(kernels::bits_of(found), kernels::bits_of(expected)) << bits;
     }
   }
+}
+
+TEST(ShardMath, WidensFp16AsLibTorchDoes) {
+  expect_all_widened();
+}
+
+TEST(ShardMath, WidensFp16WhereSubnormalsAreFlushed) {
+  const auto as_before = c10::make_scope_exit([] { at::globalContext().setFlushDenormal(false); });
+  if (!at::globalContext().setFlushDenormal(true)) {
+    GTEST_SKIP() << "SKIPPED: this processor cannot flush subnormal numbers to zero";
+  }
+  expect_all_widened();
 }
 
 }  // namespace

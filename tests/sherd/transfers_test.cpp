@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "files/file_descriptor.h"
@@ -189,6 +190,23 @@ TEST(FileStorage, KeepsWhatIsWrittenWhileChunksComeAndGo) {
   }
   EXPECT_EQ(ledger->total_bytes(), 0);
   EXPECT_EQ(ledger->offloaded_bytes(), 0);
+}
+
+TEST(FileStorageDeathTest, LeavesNoOtherMemoryToTensorsThatOutliveIt) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const test::TempFolder folder;
+  at::Tensor kept;
+  {
+    const auto store = std::make_shared<FileStore>(folder.path().string(), c10::Device(c10::kCPU),
+                                                   std::make_shared<MemoryLedger>());
+    FileStorage storage(store, 4 * FileChunk::kBytes / 8, c10::kLong);
+    kept = storage.tensor();
+  }
+  std::vector<Mapping> later;  // of the same size, which the system would put there
+  for (int i = 0; i < 8; ++i) {
+    later.push_back(map_memory(4 * FileChunk::kBytes, PROT_READ | PROT_WRITE));
+  }
+  EXPECT_DEATH(std::abs(*kept.const_data_ptr<std::int64_t>()), "");
 }
 
 }  // namespace
