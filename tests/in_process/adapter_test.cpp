@@ -254,7 +254,7 @@ TEST_F(AdapterRun, IsExportedFromItsPeftFolderToo) {
   expect_code(0, {"export", output_, "--gguf", made / "of-run.gguf"});
   expect_code(0, {"export", "--checkpoint", adapter, "--gguf", made / "of-folder.gguf"});
   EXPECT_EQ(read_file(made / "of-folder.gguf"), read_file(made / "of-run.gguf"));
-  expect_code(0, {"export", adapter, "--merged", "--gguf", made / "merged.gguf"});
+  expect_code(0, {"export", adapter, "--merged", "--gguf", made / "of-folder-merged.gguf"});
 
   const auto refused = [](int code, const Arguments& flags) {
     return unwrapped(expect_code(code, Arguments{"export"} + flags).err);
@@ -264,7 +264,7 @@ TEST_F(AdapterRun, IsExportedFromItsPeftFolderToo) {
   EXPECT_THAT(refused(64, {adapter, "--checkpoint", "best", "--gguf", made / "no"}),
               HasSubstr("selects a checkpoint of a run"));
   json config = json::parse(read_file(adapter / "adapter_config.json"));
-  config["base_model_name_or_path"] = (made / "lost").string();
+  config["base_model_name_or_path"] = (made / "nowhere").string();
   std::ofstream(adapter / "adapter_config.json") << config;
   EXPECT_THAT(refused(66, {adapter, "--merged", "--out", made / "no"}),
               HasSubstr("does not exist: give its folder with --model"));
