@@ -1,5 +1,4 @@
-// sherd export RUN|ADAPTER [--checkpoint best|last|STEP] --out DIR|--gguf FILE [--dtype D] [--model
-// DIR]
+// sherd export RUN|ADAPTER [--checkpoint best|last|STEP] --out DIR|--gguf FILE [--model DIR]
 
 #include <filesystem>
 #include <map>

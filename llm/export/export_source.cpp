@@ -135,7 +135,7 @@ void ExportSource::open_checkpoint(const ExportOptions& options) {
   manifest = sherd::CheckpointManifest::read(checkpoint);
   const setup::RunNote note = setup::note_from_text(manifest.note, checkpoint);
   model = options.model.empty() ? note.model : options.model;
-  config::RunConfig run = setup::config_of(note, checkpoint);
+  const config::RunConfig run = setup::config_of(note, checkpoint);
   read_config(run, options);
   if (options.model.empty()) {
     check_folder_is_unchanged(note, config, checkpoint);
