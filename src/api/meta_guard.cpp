@@ -1,6 +1,9 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#pragma push_macro("SHERD_NARROW_TORCH")  // include/sherd/narrow/README.md
+#undef SHERD_NARROW_TORCH
 #include <torch/library.h>
+#pragma pop_macro("SHERD_NARROW_TORCH")
 
 #include "sherd/fully_shard.h"
 

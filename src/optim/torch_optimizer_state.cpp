@@ -3,11 +3,14 @@
 #include <utility>
 
 #include <ATen/ops/zeros_like.h>
+#pragma push_macro("SHERD_NARROW_TORCH")  // include/sherd/narrow/README.md
+#undef SHERD_NARROW_TORCH
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+#pragma pop_macro("SHERD_NARROW_TORCH")
 
 #include "sherd/error.h"
 #include "sherd/optim.h"

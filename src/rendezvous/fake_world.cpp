@@ -4,7 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#pragma push_macro("SHERD_NARROW_TORCH")  // include/sherd/narrow/README.md
+#undef SHERD_NARROW_TORCH
 #include <torch/library.h>
+#pragma pop_macro("SHERD_NARROW_TORCH")
 
 #include "comm/local.h"
 #include "rendezvous/backends.h"
