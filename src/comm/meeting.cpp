@@ -28,14 +28,14 @@ using launch::FileDescriptor;
 using Deadline = std::chrono::steady_clock::time_point;
 
 // Handing over takes milliseconds once all ranks are there; a rank that fails does not come.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kHandOverPatience{10};
 constexpr size_t kFiles = 2;  // of a group: its numbers and its data
 // The ancillary buffer of a message has no room for one more.
 static_assert(CMSG_SPACE(kFiles * sizeof(int)) - CMSG_LEN(0) == kFiles * sizeof(int));
 constexpr size_t kRandomBytes = 16;  // of a name
 
 Deadline deadline_within(std::chrono::milliseconds timeout) {
-  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kPatience);
+  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kHandOverPatience);
 }
 
 // A model's region is made later, when no other way is open any more.

@@ -29,7 +29,7 @@ constexpr int kPopulateForReading = 22;
 constexpr int kPopulateForWriting = 23;
 constexpr int kCollapse = 25;
 
-[[noreturn]] void unavailable(const std::string& what, ExitCode code = ExitCode::Unavailable) {
+[[noreturn]] void memory_unavailable(const std::string& what, ExitCode code = ExitCode::Unavailable) {
   throw Error(code, what + ": " + std::strerror(errno) +
                         ". Raise the limits on memory, addresses and file sizes (ulimit -v, "
                         "ulimit -f, the container's), or exchange over process groups: "
@@ -69,7 +69,7 @@ SharedRegion SharedRegion::make() {
     fd = memfd_create("sherd", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }
   if (fd < 0) {
-    unavailable("cannot create a memory file (memfd)");
+    memory_unavailable("cannot create a memory file (memfd)");
   }
   return SharedRegion(launch::FileDescriptor(fd));
 }
@@ -78,7 +78,7 @@ void SharedRegion::set_size(int64_t bytes) {
   // Sealed: if the file shrank, a signal would end the processes that read it.
   if (ftruncate(file_.get(), bytes) != 0 ||
       fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    unavailable("cannot create a memory file of " + mebibytes(bytes));
+    memory_unavailable("cannot create a memory file of " + mebibytes(bytes));
   }
 }
 
@@ -91,11 +91,11 @@ void SharedRegion::map(int64_t bytes) {
   }
   Mapping mapping = map_memory(bytes, PROT_NONE, MAP_NORESERVE);  // replaced by the file's pages
   if (mapping == nullptr) {
-    unavailable("cannot reserve " + mebibytes(bytes) + " of addresses");
+    memory_unavailable("cannot reserve " + mebibytes(bytes) + " of addresses");
   }
   if (mmap(mapping.get(), static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
            MAP_SHARED | MAP_FIXED, file_.get(), 0) == MAP_FAILED) {
-    unavailable("cannot map " + mebibytes(bytes) + " of shared memory");
+    memory_unavailable("cannot map " + mebibytes(bytes) + " of shared memory");
   }
   mapping_ = std::move(mapping);
   file_.close();
@@ -144,7 +144,7 @@ void SharedRegion::take_pages(const void* begin, int64_t bytes) const {
   const bool refused = bytes > 0 && madvise(data() + first, static_cast<size_t>(end - first),
                                             kPopulateForWriting) != 0;
   if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched
-    unavailable("cannot allocate " + mebibytes(bytes) + " of shared memory", ExitCode::OutOfMemory);
+    memory_unavailable("cannot allocate " + mebibytes(bytes) + " of shared memory", ExitCode::OutOfMemory);
   }
 }
 
