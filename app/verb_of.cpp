@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "app/launch.h"
+#include "app/verbs.h"
 #include "launch/rank_environment.h"
 #include "sherd/error.h"
 
