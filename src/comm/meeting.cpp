@@ -35,7 +35,8 @@ static_assert(CMSG_SPACE(kFiles * sizeof(int)) - CMSG_LEN(0) == kFiles * sizeof(
 constexpr size_t kRandomBytes = 16;  // of a name
 
 Deadline deadline_within(std::chrono::milliseconds timeout) {
-  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, kHandOverPatience);
+  return std::chrono::steady_clock::now() +
+         std::min<std::chrono::milliseconds>(timeout, kHandOverPatience);
 }
 
 // A model's region is made later, when no other way is open any more.

@@ -29,7 +29,8 @@ constexpr int kPopulateForReading = 22;
 constexpr int kPopulateForWriting = 23;
 constexpr int kCollapse = 25;
 
-[[noreturn]] void memory_unavailable(const std::string& what, ExitCode code = ExitCode::Unavailable) {
+[[noreturn]] void memory_unavailable(const std::string& what,
+                                     ExitCode code = ExitCode::Unavailable) {
   throw Error(code, what + ": " + std::strerror(errno) +
                         ". Raise the limits on memory, addresses and file sizes (ulimit -v, "
                         "ulimit -f, the container's), or exchange over process groups: "
@@ -144,7 +145,8 @@ void SharedRegion::take_pages(const void* begin, int64_t bytes) const {
   const bool refused = bytes > 0 && madvise(data() + first, static_cast<size_t>(end - first),
                                             kPopulateForWriting) != 0;
   if (refused && errno != EINVAL) {  // EINVAL: this kernel cannot; pages come when touched
-    memory_unavailable("cannot allocate " + mebibytes(bytes) + " of shared memory", ExitCode::OutOfMemory);
+    memory_unavailable("cannot allocate " + mebibytes(bytes) + " of shared memory",
+                       ExitCode::OutOfMemory);
   }
 }
 
