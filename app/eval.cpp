@@ -460,9 +460,10 @@ int evaluate(Rank& rank, EvalFlags flags) {
 
 // How the data is read.
 void add_data_flags(CLI::App& verb, EvalFlags& flags) {
-  verb.add_option("--data", flags.data,
-                  "SQuAD file, JSON lines (.jsonl) or a JSON array of prompts and completions "
-                  "(default: each data.eval of the run, read as in the run)");
+  verb.add_option(
+      "--data", flags.data,
+      "data file of any format, or a name on a hub (default: each data.eval of the run, "
+      "read as in the run)");
   one_of(verb.add_option(
              "--format", flags.format,
              "format of the data: auto, or as data.train.format (default: the run's for its "

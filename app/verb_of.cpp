@@ -60,8 +60,7 @@ void report(const CLI::App& program, const CLI::ParseError& error) {
 }  // namespace
 
 Verb verb_of(int argc, char** argv) {
-  CLI::App program(
-      "Fine-tune Llama and BLOOM models from Hugging Face folders, sharded over processes.");
+  CLI::App program("Fine-tune, evaluate and export Hugging Face models, sharded over processes.");
   program.name("sherd");
   program.set_version_flag("--version", fmt::format("{}.{}.{}", sherd::kVersion.major,
                                                     sherd::kVersion.minor, sherd::kVersion.patch));

@@ -269,7 +269,8 @@ TEST(BadModelName, OfAFolderOrAHubIsTold) {
 }
 
 TEST(Help, IsAWordToo) {
-  EXPECT_THAT(expect_code(0, {"help"}).out, HasSubstr("Fine-tune Llama and BLOOM models"));
+  EXPECT_THAT(expect_code(0, {"help"}).out,
+              HasSubstr("Fine-tune, evaluate and export Hugging Face models"));
   EXPECT_THAT(expect_code(0, {"help", "eval"}).out, Not(HasSubstr("1099511627776")));
   EXPECT_THAT(expect_code(0, {"help", "bench"}).out, HasSubstr("--seq INT=512 "));
   for (const char* verb : {"train", "eval", "generate", "export", "bandwidth", "bench", "plan",
