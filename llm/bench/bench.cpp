@@ -195,8 +195,10 @@ plan::PlannedRun planned_run(const BenchModel& found, const BenchOptions& option
 // One bench: the model, and the steps it makes.
 class Bench {
  public:
-  Bench(const BenchModel& found, const BenchOptions& options, sherd::World world)
+  Bench(const BenchModel& found, const BenchOptions& options, sherd::World world,
+        const setup::ResidentMemory& program)
       : options_(options),
+        program_(program),
         world_(std::move(world)),
         found_(found),
         model_(make_model(found_, options, world_)),
@@ -218,6 +220,7 @@ class Bench {
   void report(double seconds);
   void warm_up();
   void timed_steps();
+  [[nodiscard]] std::int64_t held_bytes() const;
   void measure_memory();
   void measure_products();
   void profile_device();
@@ -225,6 +228,7 @@ class Bench {
   [[nodiscard]] std::vector<inputs::Batch> micro_batches() const;
 
   const BenchOptions& options_;
+  const setup::ResidentMemory program_;
   sherd::World world_;
   BenchModel found_;
   sherd::Sharded<model::CausalLm> model_;
@@ -342,11 +346,20 @@ void Bench::timed_steps() {
   world_.all_reduce(result_.step_seconds, sherd::ReduceOp::Max);
 }
 
+// Of files as much as the program had mapped before, even where the system has taken away pages.
+std::int64_t Bench::held_bytes() const {
+  if (!world_.device().is_cpu()) {
+    return setup::held_bytes_of(world_);
+  }
+  const setup::ResidentMemory now = setup::resident_memory(world_.local_size());
+  return now.own_bytes + std::max(now.file_bytes, program_.file_bytes);
+}
+
 void Bench::measure_memory() {
   std::int64_t largest = 0;
   {
     train::StepProfile profile(train::StepProfile::Detail::Phases);
-    profile.set_at_phase_end([&] { largest = std::max(largest, setup::held_bytes_of(world_)); });
+    profile.set_at_phase_end([&] { largest = std::max(largest, held_bytes()); });
     step();
     read_pending();
   }
@@ -422,9 +435,9 @@ BenchResult Bench::run() {
 }
 
 BenchResult measured(const BenchModel& found, const BenchOptions& options,
-                     const sherd::World& world) {
+                     const sherd::World& world, const setup::ResidentMemory& program) {
   auto making = std::make_unique<track::Working>(options.progress, "making the model");
-  Bench bench(found, options, world);
+  Bench bench(found, options, world, program);
   making.reset();
   return bench.run();
 }
@@ -444,17 +457,17 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
     options.give_back_memory();
   }
   auto planning = std::make_unique<track::Working>(options.progress, "planning memory");
-  const std::int64_t constant_bytes =
+  const setup::ResidentMemory program =
       world.device().is_cpu()
-          ? plan::constant_bytes(found.config, options.sharding, world.local_size())
-          : 0;
+          ? plan::program_memory(found.config, options.sharding, world.local_size())
+          : setup::ResidentMemory{};
   const plan::PlannedRun run = planned_run(found, options, world);
   plan::MemoryPlan planned = [&] {
     const plan::PathOfPlan path(world.device().type());
     return plan::plan_memory(run);
   }();
   planning.reset();
-  BenchResult result = measured(found, options, world);
+  BenchResult result = measured(found, options, world, program);
   result.isa = setup::path_of(world);
   result.planned = std::move(planned);
   const plan::Device device = plan::hosts_of(world).device;
@@ -466,7 +479,7 @@ BenchResult bench(const BenchOptions& options, sherd::World world) {
                            plan::links_of(device, run.ranks.size / run.ranks.local_size,
                                           run.ranks.local_size, options.link_gb_per_second, rates));
   result.planned_rates = rates.source;
-  result.constant_rank_pss_bytes = of_all_ranks(world, constant_bytes);
+  result.constant_rank_pss_bytes = of_all_ranks(world, program.bytes());
   return result;
 }
 

@@ -251,6 +251,9 @@ RunPlan plan_run(const config::RunConfig& given, const setup::ModelShape& shape,
   const PathOfPlan path(hosts.device.type);
   PlannedRun run = planned_step(config, shape, hosts, batches.training);
   run.evaluation = batches.evaluation;
+  const setup::ResidentMemory program =
+      on_cpu ? program_memory(shape.config, setup::shard_options(config), hosts.ranks)
+             : setup::ResidentMemory{.own_bytes = hosts.device.context_bytes};
   RunPlan made{
       .model = config.model.path,
       .hosts = hosts,
@@ -262,9 +265,8 @@ RunPlan plan_run(const config::RunConfig& given, const setup::ModelShape& shape,
       .parameters = shape.parameters,
       .trained = shape.trained,
       .memory = plan_memory(run),
-      .constant_bytes =
-          on_cpu ? constant_bytes(shape.config, setup::shard_options(config), hosts.ranks)
-                 : hosts.device.context_bytes,
+      .constant_bytes = program.bytes(),
+      .constant_file_bytes = program.file_bytes,
       .available_bytes = available_to_a_rank(hosts),
       .checkpoint_bytes = checkpoint_bytes(shape.trained, config.precision)};
   if (on_cpu) {

@@ -47,11 +47,12 @@ struct RunPlan {
   std::int64_t trained = 0;  ///< of these; the others are frozen
   MemoryPlan memory;
   StepTime time = {};
-  double tokens_per_second = 0;      ///< of all ranks
-  std::string rates = {};            ///< for people: what `time` rests on
-  std::int64_t constant_bytes = 0;   ///< of a rank before anything is made
-  std::int64_t reserve_bytes = 0;    ///< of a rank, for what is not planned
-  std::int64_t available_bytes = 0;  ///< to a rank; 0: not known
+  double tokens_per_second = 0;          ///< of all ranks
+  std::string rates = {};                ///< for people: what `time` rests on
+  std::int64_t constant_bytes = 0;       ///< of a rank before anything is made
+  std::int64_t constant_file_bytes = 0;  ///< of these, pages of files
+  std::int64_t reserve_bytes = 0;        ///< of a rank, for what is not planned
+  std::int64_t available_bytes = 0;      ///< to a rank; 0: not known
   std::int64_t checkpoint_bytes = 0;
   /// Of the file system on which this host's ranks rest what memory.offload names; none: not known,
   /// or on several.

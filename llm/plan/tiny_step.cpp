@@ -4,7 +4,6 @@
 
 #include "llm/setup/batch_tensors.h"
 #include "llm/setup/load_model.h"
-#include "llm/setup/peak_memory.h"
 #include "sherd/optim.h"
 
 namespace llm::plan {
@@ -26,8 +25,8 @@ io::HfConfig narrow(io::HfConfig config) {
 
 }  // namespace
 
-std::int64_t constant_bytes(const io::HfConfig& like, const sherd::ShardOptions& options,
-                            int local_ranks) {
+setup::ResidentMemory program_memory(const io::HfConfig& like, const sherd::ShardOptions& options,
+                                     int local_ranks) {
   {
     sherd::ShardOptions alone = options;
     alone.strategy = sherd::Strategy::FullShard;
@@ -41,7 +40,7 @@ std::int64_t constant_bytes(const io::HfConfig& like, const sherd::ShardOptions&
     static_cast<void>(sherd::clip_grad_norm(model, 1.0));
     optimizer.step();
   }
-  return setup::proportional_resident_bytes(local_ranks);
+  return setup::resident_memory(local_ranks);
 }
 
 }  // namespace llm::plan

@@ -75,12 +75,12 @@ std::int64_t peak_resident_bytes() {
 
 // Pss counts a page of a file as 1/n of all processes that map it now. Old kernels do not tell how
 // much that is.
-std::int64_t proportional_resident_bytes(int local_ranks) {
+ResidentMemory resident_memory(int local_ranks) {
   constexpr const char* kRollup = "/proc/self/smaps_rollup";
   const std::int64_t pss = bytes_of(kRollup, "Pss:");
   const std::int64_t of_files = bytes_of(kRollup, "Pss_File:");
-  return of_files == 0 ? pss
-                       : pss - of_files + bytes_of("/proc/self/status", "RssFile:") / local_ranks;
+  return {pss - of_files,
+          of_files == 0 ? 0 : bytes_of("/proc/self/status", "RssFile:") / local_ranks};
 }
 
 namespace {
@@ -99,7 +99,7 @@ std::int64_t peak_bytes_on(c10::Device device) {
 
 std::int64_t held_bytes_of(const sherd::World& rank) {
   return rank.device().is_cuda() ? reserved_on(rank.device()).current
-                                 : proportional_resident_bytes(rank.local_size());
+                                 : resident_memory(rank.local_size()).bytes();
 }
 
 std::int64_t available_memory_bytes(int local_ranks) {

@@ -13,15 +13,25 @@ namespace llm::setup {
 /// unavailable.
 [[nodiscard]] std::int64_t peak_resident_bytes();
 
-/// Resident size now, shared pages divided, in bytes; 0 where unavailable. Pages of files, which
-/// `local_ranks` processes of this host map, are divided by them, whoever else maps them: what
-/// other programs do changes nothing. Takes milliseconds a GiB.
-[[nodiscard]] std::int64_t proportional_resident_bytes(int local_ranks);
+/// What is resident of a process, in bytes; 0 where unavailable.
+struct ResidentMemory {
+  std::int64_t own_bytes = 0;  ///< shared memory is divided by all that map it
+  /// Pages of files, such as the program, its libraries and data that are mapped. The system takes
+  /// them away and reads them again as it likes.
+  std::int64_t file_bytes = 0;
+
+  [[nodiscard]] std::int64_t bytes() const { return own_bytes + file_bytes; }
+};
+
+/// Of this process now. `local_ranks` processes of this host map the same files: their pages are
+/// divided by them, whoever else maps them, so that other programs change nothing. Takes
+/// milliseconds a GiB.
+[[nodiscard]] ResidentMemory resident_memory(int local_ranks);
 
 /// peak_resident_bytes(), or of a GPU the most that LibTorch's allocator has held there.
 [[nodiscard]] std::int64_t peak_bytes_on(c10::Device device);
 
-/// proportional_resident_bytes() of a rank, or of a GPU what LibTorch's allocator holds there.
+/// resident_memory() of a rank, or of a GPU what LibTorch's allocator holds there.
 [[nodiscard]] std::int64_t held_bytes_of(const sherd::World& rank);
 
 /// Memory that `local_ranks` processes of this host may still take together: what the system has to

@@ -75,13 +75,16 @@ void write_plan(Run& run, const std::optional<plan::MeasuredMemory>& measured = 
 }
 
 // What the allocator has taken it keeps, so that the end of a run shows what was needed; of a GPU
-// without what its driver takes.
+// without what its driver takes, and of a processor without pages of files: with them, a run would
+// seem to take less where the system has taken away some of the program's.
 plan::MeasuredMemory measured_memory(Run& run) {
   plan::MeasuredMemory measured;
+  const bool on_cpu = run.world.device().is_cpu();
   const std::int64_t before =
-      run.plan && run.world.device().is_cpu() ? run.plan->constant_bytes : 0;
-  for (const std::string& bytes :
-       run.world.all_gather(std::to_string(setup::held_bytes_of(run.world)))) {
+      run.plan && on_cpu ? run.plan->constant_bytes - run.plan->constant_file_bytes : 0;
+  const std::int64_t held = on_cpu ? setup::resident_memory(run.world.local_size()).own_bytes
+                                   : setup::held_bytes_of(run.world);
+  for (const std::string& bytes : run.world.all_gather(std::to_string(held))) {
     measured.rank_peak_bytes.push_back(std::stoll(bytes) - before);
   }
   return measured;

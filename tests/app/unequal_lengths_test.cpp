@@ -2,9 +2,7 @@
 // behind is bounded, and planned.
 
 #include <cstdint>
-#include <fstream>
 #include <random>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,6 +12,7 @@
 #include "llm/plan/memory_plan.h"
 #include "llm/plan/tiny_step.h"
 #include "llm/setup/load_model.h"
+#include "llm/setup/peak_memory.h"
 #include "llm/train/train_step.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/products.h"
@@ -35,20 +34,6 @@ constexpr const char* kShape = R"({"model_type": "llama", "hidden_size": 64,
   "intermediate_size": 172, "num_hidden_layers": 5, "num_attention_heads": 8,
   "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 512,
   "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
-
-// Of this process, without pages of files, which it shares with other programs.
-double own_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word == "RssAnon:") {
-      double kilobytes = 0;
-      status >> kilobytes;
-      return kilobytes * 1024;
-    }
-  }
-  ADD_FAILURE() << "no RssAnon in /proc/self/status";
-  return 0;
-}
 
 llm::inputs::Batch sample_of(std::int64_t length, std::mt19937_64& random) {
   std::uniform_int_distribution<std::int64_t> ids(0, kVocabulary - 1);
@@ -101,10 +86,10 @@ TEST(UnequalLengths, TakeWhatIsPlannedInBfloat16) {
   sherd::ShardOptions options;
   options.precision.param_dtype = c10::kBFloat16;
   const double planned = planned_bytes(config, options);
-  static_cast<void>(llm::plan::constant_bytes(config, options, /*local_ranks=*/1));
-  const double before = own_resident_bytes();
+  const auto before = llm::plan::program_memory(config, options, /*local_ranks=*/1).own_bytes;
   train(config, options);
-  EXPECT_NEAR((own_resident_bytes() - before) / kMiB, planned / kMiB, kAllowedBytes / kMiB);
+  const auto after = llm::setup::resident_memory(/*local_ranks=*/1).own_bytes;
+  EXPECT_NEAR(static_cast<double>(after - before) / kMiB, planned / kMiB, kAllowedBytes / kMiB);
 }
 
 }  // namespace

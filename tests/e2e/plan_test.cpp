@@ -70,8 +70,7 @@ TEST(PlanOfARun, IsLeftInItsFolderWithWhatWasMeasured) {
   EXPECT_EQ(plan.at("ranks"), 2);
   EXPECT_GT(plan.at("peak_bytes"), 0);
   EXPECT_EQ(plan.at("measured").at("rank_peak_bytes").size(), 2);
-  // Beside other programs that share pages with it a rank counts less of what it held before.
-  EXPECT_NE(plan.at("measured").at("peak_bytes"), 0);
+  EXPECT_GT(plan.at("measured").at("peak_bytes"), 0);
 }
 
 TEST(PlanOfARun, StaysWhereNoStepIsLeftToDo) {

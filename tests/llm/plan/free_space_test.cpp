@@ -49,20 +49,24 @@ TEST(Memory, OfARankDoesNotDependOnOtherPrograms) {
     is_there = is_there && ::write(answered[1], &byte, 1) == 1 && ::read(asked[0], &byte, 1) == 1;
     ::_exit(is_there ? 0 : 1);
   }
-  const std::int64_t without = setup::proportional_resident_bytes(/*local_ranks=*/2);
+  const auto now = [] { return setup::resident_memory(/*local_ranks=*/2); };
+  const setup::ResidentMemory without = now();
   ASSERT_EQ(read_mapped(file), 0);
-  const std::int64_t alone = setup::proportional_resident_bytes(/*local_ranks=*/2);
+  const setup::ResidentMemory alone = now();
   char byte = 0;
   ASSERT_EQ(::write(asked[1], &byte, 1), 1);
   ASSERT_EQ(::read(answered[0], &byte, 1), 1);
-  const std::int64_t beside_another = setup::proportional_resident_bytes(/*local_ranks=*/2);
+  const setup::ResidentMemory beside_another = now();
   ASSERT_EQ(::write(asked[1], &byte, 1), 1);
   int status = 0;
   ASSERT_EQ(::waitpid(other, &status, 0), other);
   EXPECT_EQ(status, 0);
-  constexpr double kNear = 2 << 20;
-  EXPECT_NEAR(static_cast<double>(alone - without), kFileBytes / 2, kNear);
-  EXPECT_NEAR(static_cast<double>(beside_another), static_cast<double>(alone), kNear);
+  const auto expect_near = [](std::int64_t found, std::int64_t expected) {
+    EXPECT_NEAR(static_cast<double>(found), static_cast<double>(expected), 2 << 20);
+  };
+  expect_near(alone.file_bytes - without.file_bytes, kFileBytes / 2);
+  expect_near(beside_another.bytes(), alone.bytes());
+  expect_near(alone.own_bytes, without.own_bytes);  // which the system cannot take away
 }
 
 TEST(FreeSpace, OfACheckpointIsKnownBefore) {
