@@ -14,10 +14,13 @@
 #include <nlohmann/json.hpp>
 
 #include "app/ignore_fields.h"
+#include "app/verbs.h"
 #include "llm/check/golden.h"
 #include "sherd/error.h"
 
-int main(int argc, char** argv) {
+namespace app {
+
+int golden_check(int argc, char** argv) {
   CLI::App command(
       "Compares a model's logits, loss, gradients and training steps with recorded ones.",
       "golden_check");
@@ -62,3 +65,5 @@ int main(int argc, char** argv) {
     return static_cast<int>(sherd::ExitCode::Internal);
   }
 }
+
+}  // namespace app

@@ -32,4 +32,7 @@ void add_fetch(CLI::App& program, Verb& chosen);
 void add_recipes(CLI::App& program, Verb& chosen);
 void add_doctor(CLI::App& program, Verb& chosen);
 
+/// The program golden_check: what its main() returns.
+int golden_check(int argc, char** argv);
+
 }  // namespace app

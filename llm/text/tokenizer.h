@@ -87,4 +87,11 @@ class Tokenizer {
   std::shared_ptr<const State> state_;
 };
 
+/// Compares a tokenizer with recorded encodings. A line of the file is an object of JSON with
+/// `text`, `ids` (no special tokens added) and `ids_with_special`. Returns one of its own: the
+/// number of `cases`, how many `differ`, and the `first` that does (null if none). Throws
+/// sherd::Error BadData with the line of a wrong case, or for a file without cases.
+[[nodiscard]] std::string compare_with_recorded(const Tokenizer& tokenizer,
+                                                const std::string& cases_path);
+
 }  // namespace llm::text
