@@ -26,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // A name that the system knows is known within moments.
 constexpr std::chrono::seconds kLongLookup{4};
+constexpr std::chrono::milliseconds kBetweenLooksAtNames{10};
 
 [[noreturn]] void unavailable(const std::string& what) {
   throw Error(ExitCode::Unavailable, what);
@@ -158,9 +159,14 @@ bool is_ready(const Lookup& lookup) {
 
 /// Connections to all addresses of one endpoint; to none while its name is being looked up.
 struct Call {
-  explicit Call(Lookup of) : lookup(std::move(of)) {
-    const addrinfo* one = is_ready(lookup) ? lookup.get().addresses.get() : nullptr;
-    for (; one != nullptr; one = one->ai_next) {
+  explicit Call(Lookup of) : lookup(std::move(of)) {}
+  /// Connects once the name has been looked up.
+  void advance() {
+    if (has_begun || !is_ready(lookup)) {
+      return;
+    }
+    has_begun = true;
+    for (const addrinfo* one = lookup.get().addresses.get(); one != nullptr; one = one->ai_next) {
       attempts.emplace_back(*one);
     }
   }
@@ -178,7 +184,7 @@ struct Call {
     return waiting;
   }
   [[nodiscard]] Dialled result() const {
-    if (attempts.empty() && !is_ready(lookup)) {
+    if (!has_begun) {
       return {"", "the name is still being looked up"};
     }
     if (attempts.empty()) {
@@ -199,29 +205,35 @@ struct Call {
   }
 
   Lookup lookup;
+  bool has_begun = false;
   std::vector<Attempt> attempts = {};
 };
 
-// Waits until an attempt ends or `deadline` passes. False if there is nothing to wait for.
+// Waits until an attempt ends or `deadline` passes, and looks after names meanwhile. False if there
+// is nothing to wait for.
 bool wait_for_news(std::vector<Call>& calls, Clock::time_point deadline) {
   std::vector<pollfd> events;
   std::vector<Attempt*> waiting;
+  bool looks_up = false;
   for (Call& call : calls) {
+    call.advance();
+    looks_up = looks_up || !call.has_begun;
     for (Attempt* const attempt : call.under_way()) {
       events.push_back({attempt->socket.get(), POLLOUT, 0});
       waiting.push_back(attempt);
     }
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-  if (!waiting.empty()) {
-    poll(events.data(), events.size(), static_cast<int>(std::max<long>(0, left.count())));
+  if (!waiting.empty() || looks_up) {
+    const auto limit = looks_up ? std::min(left, kBetweenLooksAtNames) : left;
+    poll(events.data(), events.size(), static_cast<int>(std::max<long>(0, limit.count())));
   }
   for (std::size_t i = 0; i < events.size(); ++i) {
     if (events[i].revents != 0) {
       waiting[i]->look();
     }
   }
-  return !waiting.empty();
+  return !waiting.empty() || looks_up;
 }
 
 }  // namespace
@@ -352,11 +364,7 @@ std::vector<Dialled> Dialler::dial(std::chrono::milliseconds patience) {
       lookups_[i] = look_up(endpoints_[i].host, endpoints_[i].port, SOCK_STREAM, resolver_);
     }
   }
-  std::vector<Call> calls;
-  for (const Lookup& lookup : lookups_) {
-    lookup.wait_until(deadline);
-    calls.emplace_back(lookup);
-  }
+  std::vector<Call> calls(lookups_.begin(), lookups_.end());
   while (wait_for_news(calls, deadline) && Clock::now() < deadline) {
   }
   std::vector<Dialled> results;

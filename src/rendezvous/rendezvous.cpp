@@ -300,6 +300,7 @@ std::string wait_for_answer(const RankEnvironment& environment, std::chrono::mil
   const auto start = Clock::now();
   const auto deadline = start + timeout;
   Dialler dialler({store});
+  Dialled last;
   bool warned = false;
   for (auto pause = kAfterFirstTry;; pause = std::min(2 * pause, kBetweenTries)) {
     const auto limit = std::min<Clock::duration>(kUntilNoAnswer, deadline - Clock::now());
@@ -307,8 +308,12 @@ std::string wait_for_answer(const RankEnvironment& environment, std::chrono::mil
     if (dialled.fault.empty()) {
       return std::move(dialled.address);
     }
-    const std::string what = "cannot reach rank 0 at " + to_text(store, dialled);
-    if (Clock::now() >= deadline) {
+    const bool is_over = Clock::now() >= deadline;
+    if (!is_over || last.fault.empty()) {  // the last try has no time for an answer
+      last = std::move(dialled);
+    }
+    const std::string what = "cannot reach rank 0 at " + to_text(store, last);
+    if (is_over) {
       throw std::runtime_error(what);
     }
     if (!warned && Clock::now() >= start + patience_of(timeout)) {

@@ -165,14 +165,21 @@ TEST_F(Hosts, SayWhatTheFirstHostsNameMeans) {
   EXPECT_THAT(waited.err, HasSubstr("set MASTER_ADDR to this host's address"));
   EXPECT_THAT(tried.err, HasSubstr("rank 1 cannot reach rank 0 at node0:29571, which is " +
                                    TwoHosts::address(0) + " here: Connection refused. Trying for"));
-  EXPECT_THAT(tried.err, HasSubstr("did not meet the others at node0:29571 (cannot reach rank 0"));
+  EXPECT_THAT(
+      tried.err,
+      HasSubstr(
+          "did not meet the others at node0:29571 (cannot reach rank 0 at node0:29571, which is " +
+          TwoHosts::address(0) + " here: Connection refused)"));
 }
 
 TEST_F(Hosts, SayThatANameDoesNotResolve) {
   timeout_ = "2";
   const auto second = launch(1, train(output("none"), "3"), 1, "node0.invalid");
-  EXPECT_THAT(second->finish().err,
-              HasSubstr("cannot reach rank 0 at node0.invalid:29571: the name does not resolve: "));
+  const std::string fault =
+      "cannot reach rank 0 at node0.invalid:29571: the name does not resolve: ";
+  const std::string err = second->finish().err;
+  EXPECT_THAT(err, HasSubstr("[World] rank 1 " + fault));
+  EXPECT_THAT(err, HasSubstr("did not meet the others at node0.invalid:29571 (" + fault));
 }
 
 TEST_F(Hosts, MeasureTheLinkBetweenThem) {

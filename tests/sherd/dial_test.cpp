@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -77,6 +78,19 @@ TEST(Dial, WaitsForANameNoLongerThanForAnAnswer) {
   EXPECT_EQ(first[1].fault, "");
   EXPECT_EQ(dialler.dial(milliseconds(10'000))[0].fault, "");  // the same lookup, which has gone on
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(2900));
+}
+
+TEST(Dial, ASlowNameHoldsUpNoOther) {
+  const launch::LoopbackSocket socket = launch::listen_on_loopback({});
+  const auto slow = [](const char*, const char* port, const addrinfo* hints, addrinfo** found) {
+    std::this_thread::sleep_for(milliseconds(2000));
+    return getaddrinfo("127.0.0.1", port, hints, found);
+  };
+  Dialler dialler({{"slow", socket.port}, {"127.0.0.1", socket.port}}, slow);
+  std::thread dialling([&] { static_cast<void>(dialler.dial(milliseconds(1500))); });
+  pollfd called{socket.fd.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&called, 1, 1000), 1);
+  dialling.join();
 }
 
 // The system's queue of connections that nobody has accepted is short.

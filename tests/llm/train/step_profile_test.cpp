@@ -16,11 +16,22 @@
 namespace llm::train {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 void work() {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
+// However long a busy machine takes for it: no second is in two phases.
+void expect_counted_once(const StepProfile& profile, Clock::duration passed) {
+  const auto seconds = profile.phase_seconds();
+  EXPECT_GE(seconds.at("gather"), 0.02);
+  EXPECT_LE(seconds.at("forward") + seconds.at("gather"),
+            std::chrono::duration<double>(passed).count());
+}
+
 TEST(StepProfile, CountsNestedWorkOnce) {
+  const auto start = Clock::now();
   const StepProfile profile(StepProfile::Detail::Phases);
   {
     RECORD_USER_SCOPE("forward");
@@ -30,14 +41,13 @@ TEST(StepProfile, CountsNestedWorkOnce) {
       work();
     }
   }
-  const auto seconds = profile.phase_seconds();
-  EXPECT_GE(seconds.at("forward"), 0.02);
-  EXPECT_LT(seconds.at("forward"), 0.04);
-  EXPECT_GE(seconds.at("gather"), 0.02);
+  EXPECT_GE(profile.phase_seconds().at("forward"), 0.02);
+  expect_counted_once(profile, Clock::now() - start);
 }
 
 // As a back end's sends and receives do, which begin in one scope and end in another.
 TEST(StepProfile, IsNotConfusedByWhatDoesNotNest) {
+  const auto start = Clock::now();
   const StepProfile profile(StepProfile::Detail::Phases);
   {
     RECORD_USER_SCOPE("forward");
@@ -50,9 +60,7 @@ TEST(StepProfile, IsNotConfusedByWhatDoesNotNest) {
       work();
     }
   }
-  const auto seconds = profile.phase_seconds();
-  EXPECT_GE(seconds.at("gather"), 0.02);
-  EXPECT_LT(seconds.at("forward"), 0.02);
+  expect_counted_once(profile, Clock::now() - start);
 }
 
 TEST(StepTrace, ThatCannotBeRecordedEndsNoRun) {
