@@ -185,12 +185,13 @@ std::string rates_lines(std::string rates) {
 
 std::string time_text(const RunPlan& plan) {
   const StepTime& time = plan.time;
-  std::string text = fmt::format(
-      "a step takes {:.3g} s{}, {} tokens/s\n  {}", time.step_seconds,
-      time.exposed_communication_seconds > 0
-          ? fmt::format(", {:.3g} of it waiting for links", time.exposed_communication_seconds)
-          : "",
-      track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
+  std::string text =
+      fmt::format("a step takes {} s{}, {} tokens/s\n  {}", track::short_number(time.step_seconds),
+                  time.exposed_communication_seconds > 0
+                      ? fmt::format(", {} of it waiting for links",
+                                    track::short_number(time.exposed_communication_seconds))
+                      : "",
+                  track::short_count(plan.tokens_per_second), rates_lines(plan.rates));
   if (plan.memory.offloaded_bytes > 0) {
     text += fmt::format("\n  without the disk, which moves {} per rank and step",
                         track::short_bytes(static_cast<std::int64_t>(plan.time.disk_bytes)));

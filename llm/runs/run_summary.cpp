@@ -269,9 +269,10 @@ std::string to_line(const RunSummary& s) {
   const std::string loss = s.steps > 0 && s.learned_steps == 0
                                ? "no supervised token: nothing learned"
                                : fmt::format("train_loss {:.4f}", s.train_loss);
-  std::string line = fmt::format("{}{}{}, {:.3g} samples/s, {:.3g} steps/s",
+  std::string line = fmt::format("{}{}{}, {} samples/s, {} steps/s",
                                  is_short ? track::name_of(*s.ended) + ": " : "", loss, steps,
-                                 s.train_samples_per_second, s.train_steps_per_second);
+                                 track::short_number(s.train_samples_per_second),
+                                 track::short_number(s.train_steps_per_second));
   if (s.skipped_steps > 0) {
     line += fmt::format(", {} skipped", s.skipped_steps);
   }

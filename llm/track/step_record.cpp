@@ -40,6 +40,11 @@ std::string percent(double share) {
   return fmt::format("{:.1f}%", 100 * share);
 }
 
+std::string short_number(double value) {
+  constexpr double kWholeFrom = 999.5;  // three digits of it would need an exponent
+  return value >= kWholeFrom ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
 std::string short_bytes(std::int64_t bytes) {
   constexpr double kMib = 1024.0 * 1024.0;
   const double mib = static_cast<double>(bytes) / kMib;

@@ -54,6 +54,8 @@ struct StepRecord {
 [[nodiscard]] std::string percent(double share);
 /// "8.4k", "950", "1.2M", "8.03B".
 [[nodiscard]] std::string short_count(double value);
+/// Three digits, or all before the point: "0.0123", "12.3", "1123".
+[[nodiscard]] std::string short_number(double value);
 /// "96.1 GiB", "812 MiB".
 [[nodiscard]] std::string short_bytes(std::int64_t bytes);
 /// "00:41:12".

@@ -108,6 +108,10 @@ TEST(ShortForms, OfCountsBytesAndTimes) {
   EXPECT_EQ(short_count(8400), "8.4k");
   EXPECT_EQ(short_count(1.23e6), "1.2M");
   EXPECT_EQ(short_count(8.0303e9), "8.03B");
+  EXPECT_EQ(short_number(0.012345), "0.0123");
+  EXPECT_EQ(short_number(12.345), "12.3");
+  EXPECT_EQ(short_number(999.6), "1000");
+  EXPECT_EQ(short_number(1123.4), "1123");
   EXPECT_EQ(short_bytes(852'492'288), "813 MiB");
   EXPECT_EQ(short_bytes(std::int64_t{3} << 29), "1.5 GiB");
   EXPECT_EQ(clock_text(3725.9), "01:02:05");
