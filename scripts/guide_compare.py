@@ -20,9 +20,9 @@ MEASURED = re.compile(r"\b(?:runtime|time|memory|peak|[KMG]iB|ms|seconds|speed-?
 SCORE = re.compile(r"\b(?:EM|F1|exact match)\b", re.I)
 QUANTITY = re.compile(r"\b(?:EM|F1|exact match|loss|gnorm|lr)\b", re.I)
 # Words that depend on the machine, or on which of two runs was a little faster.
-MACHINE = re.compile(r"(?<=computed in )\w+|\bavx\w*\b|\bamx\w*\b|\d+\.\d+ x \([^)]*\)|(?<=at most )[\d.e+-]+ %"
+MACHINE = re.compile(r"(?<=computed in )\w+|\bavx\w*\b|\bamx\w*\b|\d+\.\d+ x \([^)]*\)|\b(?:at most|less than) [\d.]+ %"
                      r"|\d[\d.,]*(?: to \d[\d.,]*)?(?= MiB)")
-SENTENCE = re.compile(r"[A-Z]\w+: \w+(?: \S+)*$")
+SENTENCE = re.compile(r"[A-Z]\w+: \S+(?: \S+)*$")
 TITLE = re.compile(r"\D{1,50}")
 CELL = re.compile(r"\S+(?: \S+)*")
 

@@ -48,9 +48,11 @@ LossDifference difference_of(const RunRecords& one, const RunRecords& other) {
   return difference;
 }
 
-std::string percent_text(double part) {
+std::string by_percent(double part) {
   const double percent = 100 * part;
-  return percent < 10 ? fmt::format("{:.2g} %", percent) : fmt::format("{:.0f} %", percent);
+  return percent < 0.001 ? "by less than 0.001 %"
+         : percent < 10  ? fmt::format("by at most {:.2g} %", percent)
+                         : fmt::format("by at most {:.0f} %", percent);
 }
 
 std::string names_of(const std::vector<std::string>& names) {
@@ -142,9 +144,9 @@ std::string sentence_on_losses(const Comparison& comparison) {
       more.push_back(fmt::format(" {} and {} differ in a loss that is not finite.",
                                  first.records.name, group.names()));
     } else {
-      more.push_back(fmt::format(" {} {} from {} by at most {}.", group.names(),
+      more.push_back(fmt::format(" {} {} from {} {}.", group.names(),
                                  group.one() ? "differs" : "agree, bit for bit, and differ",
-                                 first.records.name, percent_text(group.difference.largest)));
+                                 first.records.name, by_percent(group.difference.largest)));
     }
   }
   if (more.size() > kMostGroups) {

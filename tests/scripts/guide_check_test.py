@@ -138,6 +138,9 @@ class Outputs(unittest.TestCase):
         self.assertTrue(self.agree(one, "Speed: With 2 ranks: 0.9 x (3-hybrid) to 1.1 x (3-full); with\n  4 ranks: 0.64 x (four)."))
         self.assertFalse(self.agree(one, "Speed: With 3 ranks: 0.9 x (3-hybrid) to 1.1 x (3-full); with\n  4 ranks: 0.64 x (four)."))
 
+        losses = "Losses: 1-baseline, 2-fsdp agree. 3-full differs by at most 0.11 %. 4-four-ranks has\n  other steps."
+        self.assertTrue(self.agree(losses, "Losses: 1-baseline, 2-fsdp agree. 3-full differs by less than 0.001 %.\n  4-four-ranks has other steps."))
+
     def test_lacking_a_line_do_not_agree(self):
         self.assertEqual(guide_compare.first_difference(["a"], ["a", "b"]), (None, "b"))
         self.assertEqual(guide_compare.first_difference(["a", "b"], ["a"]), ("b", None))

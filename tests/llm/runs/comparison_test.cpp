@@ -254,6 +254,10 @@ TEST_F(Compared, ConcludeWhoseLossesAreNotTheFirstRuns) {
   EXPECT_EQ(losses(compare({first, close})),
             "Losses: no run repeats those of first, bit for bit. close differs from first by at "
             "most 0.1 %.");
+  EXPECT_EQ(
+      losses(compare({first, with_loss("rounded", "1.000001")})),
+      "Losses: no run repeats those of first, bit for bit. rounded differs from first by less "
+      "than 0.001 %.");
   std::vector<std::filesystem::path> many = {first, again};
   for (int i = 2; i <= 6; ++i) {
     many.push_back(with_loss(fmt::format("lr-{}", i), fmt::format("{}", i)));
