@@ -38,6 +38,14 @@ int resolve_many(const char* name, const char* port, const addrinfo* hints, addr
              : (getaddrinfo("127.0.0.1", port, hints, &second), (*found)->ai_next = second, 0);
 }
 
+/// A resolver that takes `time` to find 127.0.0.1.
+detail::Resolver slow(milliseconds time) {
+  return [time](const char*, const char* port, const addrinfo* hints, addrinfo** found) {
+    std::this_thread::sleep_for(time);
+    return getaddrinfo("127.0.0.1", port, hints, found);
+  };
+}
+
 Dialled dial(const Endpoint& endpoint, const detail::Resolver& resolver = &getaddrinfo) {
   return Dialler({endpoint}, resolver).dial(milliseconds(2000)).front();
 }
@@ -66,11 +74,7 @@ TEST(Dial, TriesAllAddressesOfAName) {
 
 TEST(Dial, WaitsForANameNoLongerThanForAnAnswer) {
   const launch::LoopbackSocket socket = launch::listen_on_loopback({});
-  const auto slow = [](const char*, const char* port, const addrinfo* hints, addrinfo** found) {
-    std::this_thread::sleep_for(milliseconds(1500));
-    return getaddrinfo("127.0.0.1", port, hints, found);
-  };
-  Dialler dialler({{"slow", socket.port}, {"127.0.0.1", socket.port}}, slow);
+  Dialler dialler({{"slow", socket.port}, {"127.0.0.1", socket.port}}, slow(milliseconds(1500)));
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Dialled> first = dialler.dial(milliseconds(100));
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(1200));
@@ -82,11 +86,7 @@ TEST(Dial, WaitsForANameNoLongerThanForAnAnswer) {
 
 TEST(Dial, ASlowNameHoldsUpNoOther) {
   const launch::LoopbackSocket socket = launch::listen_on_loopback({});
-  const auto slow = [](const char*, const char* port, const addrinfo* hints, addrinfo** found) {
-    std::this_thread::sleep_for(milliseconds(2000));
-    return getaddrinfo("127.0.0.1", port, hints, found);
-  };
-  Dialler dialler({{"slow", socket.port}, {"127.0.0.1", socket.port}}, slow);
+  Dialler dialler({{"slow", socket.port}, {"127.0.0.1", socket.port}}, slow(milliseconds(2000)));
   std::thread dialling([&] { static_cast<void>(dialler.dial(milliseconds(1500))); });
   pollfd called{socket.fd.get(), POLLIN, 0};
   EXPECT_EQ(::poll(&called, 1, 1000), 1);
