@@ -25,6 +25,13 @@ extern "C" const char* __ubsan_default_options() {
   return "halt_on_error=1:print_stacktrace=1";
 }
 
+extern "C" const char* __tsan_default_options();
+extern "C" const char* __tsan_default_options() {
+  // By default a process sleeps a second as it ends, if other threads run: longer than a rank has
+  // between its own deadline and its launcher's.
+  return "atexit_sleep_ms=0";
+}
+
 // No leak is suppressed: LibTorch leaves none that these tests reach.
 
 // NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
