@@ -48,6 +48,12 @@ TEST(TokenCache, GivesBackWhatWasWritten) {
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCountsShadowMemory = true;
+#else
+constexpr bool kCountsShadowMemory = false;
+#endif
+
 // Records are read one by one: evaluation holds none.
 TEST(TokenCache, RecordsTakeNoMemory) {
   const TempFolder folder;
@@ -76,7 +82,8 @@ TEST(TokenCache, RecordsTakeNoMemory) {
     bytes += dataset.record(i).answers.front().text.size();
   }
   EXPECT_EQ(bytes, 1000 * kRecords);
-  EXPECT_LT(anonymous_kib() - before, 3 << 10);
+  const auto held = anonymous_kib() - before;
+  EXPECT_TRUE(kCountsShadowMemory || held < 3 << 10) << held;
 }
 
 TEST(TokenCache, WhoseFileBecomesShorterIsNamed) {
