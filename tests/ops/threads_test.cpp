@@ -52,6 +52,19 @@ TEST(Threads, TakePartInLoops) {
   EXPECT_EQ(calls, 3) << "built without LibTorch's OpenMP (cmake/LibTorch.cmake)";
 }
 
+TEST(Threads, TakeSubnormalNumbersForZeroInLoops) {
+  const test::WithThreads with(3);
+  volatile float small = 1e-30F;
+  volatile float smaller = 1e-10F;
+  ASSERT_GT(small * smaller, 0.0F);
+  std::atomic<int> zeros = 0;
+  cpu::for_rows(300, 4096, [&](int64_t /*begin*/, int64_t /*end*/) {
+    zeros += small * smaller == 0.0F ? 1 : 0;
+  });
+  EXPECT_EQ(zeros, 3);
+  EXPECT_GT(small * smaller, 0.0F) << "the caller's numbers are its own";
+}
+
 TEST(Threads, ChangeNoOperator) {
   constexpr int64_t kRows = 500;
   constexpr int64_t kWidth = 320;

@@ -5,7 +5,8 @@
 // A vector holds one number of each of a block's queries, so that softmax needs no sums across
 // lanes. Rows and columns: `rows` [tokens][width] are a head's vectors one behind the other, with
 // zeros up to `width`; `columns` [width][kLanes] the same of a block's queries, turned; `weights`
-// [keys][kLanes] a number of each key and query.
+// [keys][kLanes] a number of each key and query. Where a vector lies along a head's numbers, rows
+// are `whole` wide: vectors without a rest.
 
 #include <cmath>
 #include <limits>
@@ -19,10 +20,16 @@ namespace {
 
 constexpr int64_t kChunk = 8;  // of a head's numbers, which registers hold for a block
 
-int64_t width_of(int64_t head_size) {
-  const int64_t unit = std::max(kChunk, kLanes);
+int64_t multiple_of(int64_t unit, int64_t head_size) {
   return (head_size + unit - 1) / unit * unit;
 }
+
+struct Widths {
+  explicit Widths(int64_t head_size)
+      : width(multiple_of(kChunk, head_size)),
+        whole(multiple_of(std::max(kChunk, kLanes), width)) {}
+  int64_t width, whole;
+};
 
 // weights = columnsᵀ · rowsᵀ
 void dot(const float* columns, const float* rows, int64_t keys, int64_t width, float* weights) {
@@ -60,20 +67,20 @@ void mix(const float* weights, const float* rows, int64_t keys, int64_t width, f
   }
 }
 
-// sums [keys][width] += Σ over queries of weights × their rows
-void add_weighted(const float* weights, const float* queries, int64_t keys, int64_t width,
+// sums [keys][whole] += Σ over queries of weights × their rows
+void add_weighted(const float* weights, const float* queries, int64_t keys, int64_t whole,
                   float* sums) {
-  for (int64_t i = 0; i < width; i += kLanes) {
+  for (int64_t i = 0; i < whole; i += kLanes) {
     Vec numbers[kLanes];
     for (int64_t q = 0; q < kLanes; ++q) {
-      numbers[q] = Vec::loadu(queries + q * width + i);
+      numbers[q] = Vec::loadu(queries + q * whole + i);
     }
     for (int64_t k = 0; k < keys; ++k) {
-      Vec sum = Vec::loadu(sums + k * width + i);
+      Vec sum = Vec::loadu(sums + k * whole + i);
       for (int64_t q = 0; q < kLanes; ++q) {
         sum = at::vec::fmadd(Vec(weights[k * kLanes + q]), numbers[q], sum);
       }
-      sum.store(sums + k * width + i);
+      sum.store(sums + k * whole + i);
     }
   }
 }
@@ -92,10 +99,10 @@ void take(const HeadVectors<T>& from, int64_t token, int64_t head, int64_t count
   }
 }
 
-void turn(const float* rows, int64_t width, float* columns) {
+void turn(const float* rows, const Widths& widths, float* columns) {
   for (int64_t q = 0; q < kLanes; ++q) {
-    for (int64_t i = 0; i < width; ++i) {
-      columns[i * kLanes + q] = rows[q * width + i];
+    for (int64_t i = 0; i < widths.width; ++i) {
+      columns[i * kLanes + q] = rows[q * widths.whole + i];
     }
   }
 }
@@ -103,17 +110,19 @@ void turn(const float* rows, int64_t width, float* columns) {
 // Some of a head's queries, as many as a vector has lanes; what is behind the document's last is
 // zero.
 struct QueryBlock {
-  explicit QueryBlock(int64_t width)
-      : rows(static_cast<size_t>(kLanes * width)), columns(rows.size()) {}
+  explicit QueryBlock(const Widths& widths)
+      : rows(static_cast<size_t>(kLanes * widths.whole)),
+        columns(static_cast<size_t>(kLanes * widths.width)) {}
 
   template <class T>
   void take_from(const HeadVectors<T>& from, int64_t token, int64_t head, int64_t count,
-                 int64_t head_size, int64_t width) {
+                 int64_t head_size, const Widths& widths) {
     std::fill(rows.begin(), rows.end(), 0.0F);
-    take(from, token, head, count, head_size, width, rows.data());
-    turn(rows.data(), width, columns.data());
+    take(from, token, head, count, head_size, widths.whole, rows.data());
+    turn(rows.data(), widths, columns.data());
   }
-  std::vector<float> rows, columns;
+  std::vector<float> rows;     // [kLanes][whole]
+  std::vector<float> columns;  // [width][kLanes]
 };
 
 // How a head's scores are made of dot products, and which keys a query sees.
@@ -246,12 +255,12 @@ struct Part {
 
 // A part's keys and values, and memory for one block of queries after the other.
 struct Room {
-  Room(int64_t most_tokens, int64_t width)
-      : keys(static_cast<size_t>(most_tokens * width)),
+  Room(int64_t most_tokens, const Widths& widths)
+      : keys(static_cast<size_t>(most_tokens * widths.width)),
         values(keys.size()),
         weights(static_cast<size_t>(most_tokens * kLanes)),
-        columns(static_cast<size_t>(kLanes * width)),
-        queries(width) {}
+        columns(static_cast<size_t>(kLanes * widths.width)),
+        queries(widths) {}
 
   template <class T>
   void take_keys(const SmallHeads<T>& of, const Part<T>& part, int64_t width) {
@@ -279,8 +288,9 @@ HeadRule rule_of(const SmallHeads<T>& of, int64_t head) {
 
 template <bool kIsLimited, class T>
 void attend(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int64_t end) {
-  const int64_t width = width_of(of.head_size), stride = of.heads * of.head_size;
-  Room room(of.most_tokens, width);
+  const Widths widths(of.head_size);
+  const int64_t width = widths.width, stride = of.heads * of.head_size;
+  Room room(of.most_tokens, widths);
   for (int64_t number = begin; number < end; ++number) {
     const Part<T> part(of, number);
     room.take_keys(of, part, width);
@@ -288,7 +298,7 @@ void attend(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int
       const HeadRule rule = rule_of(of, head);
       const int64_t first_key = rule.first_key(first), keys = first + count - first_key;
       const int64_t seen = first_key * width;  // where those rows begin
-      room.queries.take_from(of.query, part.begin + first, head, count, of.head_size, width);
+      room.queries.take_from(of.query, part.begin + first, head, count, of.head_size, widths);
       dot(room.queries.columns.data(), room.keys.data() + seen, keys, width, room.weights.data());
       float sums[kLanes];
       const BlockScores<kIsLimited> scores(first - first_key, rule);
@@ -303,11 +313,11 @@ void attend(const SmallHeads<T>& of, T* out, float* log_sums, int64_t begin, int
 
 template <class T>
 void put_back_rows(const std::vector<float>& sums, const SmallHeads<T>& of, const Part<T>& part,
-                   int64_t width, T* out) {
+                   int64_t whole, T* out) {
   for (int64_t t = 0; t < part.tokens; ++t) {
     T* place = out + ((part.begin + t) * of.key_heads + part.key_head) * of.head_size;
     for (int64_t i = 0; i < of.head_size; ++i) {
-      place[i] = static_cast<T>(sums[static_cast<size_t>(t * width + i)]);
+      place[i] = static_cast<T>(sums[static_cast<size_t>(t * whole + i)]);
     }
   }
 }
@@ -315,13 +325,15 @@ void put_back_rows(const std::vector<float>& sums, const SmallHeads<T>& of, cons
 template <bool kIsLimited, class T>
 void attend_backward(const SmallHeads<T>& of, const T* grad_out, const float* log_sums,
                      const SmallHeadGradients<T>& grads, int64_t begin, int64_t end) {
-  const int64_t width = width_of(of.head_size), stride = of.heads * of.head_size;
+  const Widths widths(of.head_size);
+  const int64_t width = widths.width, whole = widths.whole, stride = of.heads * of.head_size;
   const HeadVectors<T> grad_mixed{grad_out, stride, of.head_size};
-  Room room(of.most_tokens, width);
-  QueryBlock grad_block(width);
+  Room room(of.most_tokens, widths);
+  QueryBlock grad_block(widths);
   std::vector<float> grad_weights(room.weights.size());
   std::vector<float> slopes(kIsLimited ? room.weights.size() : 0);
-  std::vector<float> grad_keys(room.keys.size()), grad_values(room.keys.size());
+  std::vector<float> grad_keys(static_cast<size_t>(of.most_tokens * whole));
+  std::vector<float> grad_values(grad_keys.size());
   for (int64_t number = begin; number < end; ++number) {
     const Part<T> part(of, number);
     room.take_keys(of, part, width);
@@ -331,8 +343,8 @@ void attend_backward(const SmallHeads<T>& of, const T* grad_out, const float* lo
       const HeadRule rule = rule_of(of, head);
       const int64_t first_key = rule.first_key(first), keys = first + count - first_key;
       const int64_t seen = first_key * width, token = part.begin + first;
-      room.queries.take_from(of.query, token, head, count, of.head_size, width);
-      grad_block.take_from(grad_mixed, token, head, count, of.head_size, width);
+      room.queries.take_from(of.query, token, head, count, of.head_size, widths);
+      grad_block.take_from(grad_mixed, token, head, count, of.head_size, widths);
       dot(room.queries.columns.data(), room.keys.data() + seen, keys, width, room.weights.data());
       dot(grad_block.columns.data(), room.values.data() + seen, keys, width, grad_weights.data());
       float sums[kLanes] = {};
@@ -343,13 +355,13 @@ void attend_backward(const SmallHeads<T>& of, const T* grad_out, const float* lo
       mix(grad_weights.data(), room.keys.data() + seen, keys, width, room.columns.data());
       put_back(room.columns.data(), count, of.head_size, Vec(1.0F), stride,
                grads.query + token * stride + head * of.head_size);
-      add_weighted(room.weights.data(), grad_block.rows.data(), keys, width,
-                   grad_values.data() + seen);
-      add_weighted(grad_weights.data(), room.queries.rows.data(), keys, width,
-                   grad_keys.data() + seen);
+      add_weighted(room.weights.data(), grad_block.rows.data(), keys, whole,
+                   grad_values.data() + first_key * whole);
+      add_weighted(grad_weights.data(), room.queries.rows.data(), keys, whole,
+                   grad_keys.data() + first_key * whole);
     });
-    put_back_rows(grad_keys, of, part, width, grads.key);
-    put_back_rows(grad_values, of, part, width, grads.value);
+    put_back_rows(grad_keys, of, part, whole, grads.key);
+    put_back_rows(grad_values, of, part, whole, grads.value);
   }
 }
 
