@@ -63,6 +63,7 @@ endfunction()
 # LibTorch's tensors alone is faster without.
 #   sherd_add_pch(NAME header.h DEPS target …)    makes it: a target of which the header is all
 #   sherd_reuse_pch(TARGET [NAME])                uses it; without a name Sherd's own, with the narrow view of LibTorch
+# A release has Sherd's own with -O1, and so has what uses it: GCC optimises what a header defines as the header was compiled.
 # A program compiles as libraries do then: CMake's -fPIE would be another setting, for which the header does not hold.
 function(sherd_add_pch name header)
   cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
@@ -75,6 +76,7 @@ function(sherd_reuse_pch name)
   if(NOT pch)
     set(pch sherd_pch)
     sherd_narrow_torch(${name})
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   get_target_property(type ${name} TYPE)
   if(type STREQUAL "EXECUTABLE")
