@@ -1,7 +1,9 @@
 #include "app/flag_words.h"
 
 #include <algorithm>
-#include <regex>
+#include <array>
+#include <cctype>
+#include <string>
 
 #include "llm/setup/agreement.h"
 #include "sherd/error.h"
@@ -10,11 +12,10 @@ namespace app {
 
 namespace {
 
-// A key of [data] that a verb may have as a flag, or the format of a data set, with its value.
-constexpr const char* kKeys =
-    "(?:data\\.(chat_template|max_answer_tokens|max_bad_samples|max_length|on_bad_sample|"
-    "on_template_mismatch|special_tokens_in_text)|\\b(format)(?= = \"))\\b"
-    "(?: = \"?([a-z_0-9]+)\"?)?";
+// Keys of [data] that a verb may have as flags.
+constexpr std::array kDataKeys = {
+    "chat_template", "max_answer_tokens",    "max_bad_samples",       "max_length",
+    "on_bad_sample", "on_template_mismatch", "special_tokens_in_text"};
 
 std::string flag_of(std::string key) {
   if (key == "chat_template") {
@@ -27,6 +28,36 @@ std::string flag_of(std::string key) {
 void replace(std::string& text, const std::string& part, const std::string& by) {
   if (const std::size_t at = text.find(part); at != std::string::npos) {
     text.replace(at, part.size(), by);
+  }
+}
+
+bool is_of_a_word(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+}
+
+// `key` and its value, if it has one, become `flag` and the value. Only where `next` follows the
+// key.
+void replace_key(std::string& text, const std::string& key, const std::string& flag,
+                 const std::string& next = "") {
+  for (std::size_t at = text.find(key); at != std::string::npos; at = text.find(key, at)) {
+    std::size_t end = at + key.size();
+    if ((at > 0 && is_of_a_word(text[at - 1])) || is_of_a_word(text[end]) ||
+        text.compare(end, next.size(), next) != 0) {
+      at = end;
+      continue;
+    }
+    std::string told = flag;
+    if (text.compare(end, 3, " = ") == 0) {
+      const std::size_t value = end + 3 + (text[end + 3] == '"' ? 1 : 0);
+      const std::size_t behind = std::min(
+          text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_0123456789", value), text.size());
+      if (behind > value) {
+        told += " " + text.substr(value, behind - value);
+        end = behind + (text[behind] == '"' ? 1 : 0);
+      }
+    }
+    text.replace(at, end - at, told);
+    at += told.size();
   }
 }
 
@@ -46,19 +77,14 @@ std::string FlagWords::in(std::string message) const {
   }
   if (has("--format")) {
     replace(message, "set `format`", "give --format");
+    replace_key(message, "format", "--format", " = \"");
   }
-  const std::regex keys(kKeys);
-  std::string told;
-  auto end = message.cbegin();
-  for (std::sregex_iterator found(message.begin(), message.end(), keys), none; found != none;
-       ++found) {
-    const std::smatch& match = *found;
-    const std::string flag = flag_of(match[1].matched ? match.str(1) : match.str(2));
-    told.append(end, match[0].first);
-    told += !has(flag) ? match.str() : flag + (match[3].matched ? " " + match.str(3) : "");
-    end = match[0].second;
+  for (const std::string key : kDataKeys) {
+    if (has(flag_of(key))) {
+      replace_key(message, "data." + key, flag_of(key));
+    }
   }
-  return told.append(end, message.cend());
+  return message;
 }
 
 int FlagWords::run(const std::function<int()>& work) const {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <regex>
+#include <string_view>
 #include <system_error>
 
 #include "files/input.h"
@@ -22,11 +22,24 @@ namespace detail {
 
 namespace {
 
+// Takes `text`, or digits, from the beginning of `name`. Returns false if it begins with neither.
+bool take(std::string_view& name, std::string_view text) {
+  const bool is_there = name.substr(0, text.size()) == text;
+  name.remove_prefix(is_there ? text.size() : 0);
+  return is_there;
+}
+bool take_digits(std::string_view& name) {
+  const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  name.remove_prefix(digits);
+  return digits > 0;
+}
+
 // Returns true for names of files that a save writes; temporary ones end in ".tmp-<process id>".
-bool is_checkpoint_file(const std::string& name) {
-  static const std::regex pattern(
-      R"((manifest\.json|shard-[0-9]+-of-[0-9]+\.safetensors)(\.tmp-[0-9]+)?)");
-  return std::regex_match(name, pattern);
+bool is_checkpoint_file(std::string_view name) {
+  const bool is_shard = take(name, "shard-") && take_digits(name) && take(name, "-of-") &&
+                        take_digits(name) && take(name, ".safetensors");
+  return (is_shard || take(name, "manifest.json")) &&
+         (name.empty() || (take(name, ".tmp-") && take_digits(name) && name.empty()));
 }
 
 std::vector<std::string> names_in(const std::string& folder, bool of_checkpoint) {
