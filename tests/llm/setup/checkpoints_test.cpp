@@ -131,8 +131,11 @@ TEST_F(CheckpointFolders, KeepOtherFiles) {
   for (const fs::path& folder : {pruned, leftover, others_only}) {
     std::ofstream(folder / "thesis.tex") << "the only copy";
   }
-  for (const char* similar : {"shard-of-mine.safetensors", "manifest.json.bak", "shard-00000"}) {
-    std::ofstream(pruned / similar) << "mine too";
+  const std::vector<const char*> similar = {
+      "shard-of-mine.safetensors", "manifest.json.bak",  "shard-00000",
+      "shard-0-of-.safetensors",   "manifest.json.tmp-", "manifest.json.tmp-12x"};
+  for (const char* name : similar) {
+    std::ofstream(pruned / name) << "mine too";
   }
   make("step-00000004");
   EXPECT_THAT(checkpoints_.prune(1, 4), testing::UnorderedElementsAre(pruned, leftover));
@@ -143,8 +146,9 @@ TEST_F(CheckpointFolders, KeepOtherFiles) {
     EXPECT_TRUE(fs::exists(folder / "thesis.tex")) << folder;
     EXPECT_FALSE(fs::exists(folder / "shard-00000-of-00001.safetensors")) << folder;
   }
-  EXPECT_TRUE(fs::exists(pruned / "shard-of-mine.safetensors"));
-  EXPECT_TRUE(fs::exists(pruned / "manifest.json.bak"));
+  for (const char* name : similar) {
+    EXPECT_TRUE(fs::exists(pruned / name)) << name;
+  }
   EXPECT_EQ(checkpoints_.other_file_after(1), others_only / "thesis.tex");
   EXPECT_EQ(checkpoints_.other_file_after(3), std::nullopt);
 }
