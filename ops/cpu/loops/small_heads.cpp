@@ -5,8 +5,8 @@
 // A vector holds one number of each of a block's queries, so that softmax needs no sums across
 // lanes. Rows and columns: `rows` [tokens][width] are a head's vectors one behind the other, with
 // zeros up to `width`; `columns` [width][kLanes] the same of a block's queries, turned; `weights`
-// [keys][kLanes] a number of each key and query. Where a vector lies along a head's numbers, rows
-// are `whole` wide: vectors without a rest.
+// [keys][kLanes] a number of each key and query. Where a vector holds numbers of one head, rows
+// are `whole` wide instead, a multiple of kLanes.
 
 #include <cmath>
 #include <limits>
