@@ -46,7 +46,7 @@ T* mutable_data(const at::Tensor& tensor) {
 }
 
 /// While one lives, its thread takes subnormal numbers (of fp32 those below 2⁻¹²⁶) for zero. Small
-/// probabilities times small gradients give many of them, and an Intel processor takes a hundred
+/// probabilities times small gradients give many of them, and an Intel processor takes many
 /// times as long for a sum with one. PyTorch: torch.set_flush_denormal.
 class FlushDenormals {
  public:

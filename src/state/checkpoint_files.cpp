@@ -36,9 +36,10 @@ bool take_digits(std::string_view& name) {
 
 // Returns true for names of files that a save writes; temporary ones end in ".tmp-<process id>".
 bool is_checkpoint_file(std::string_view name) {
-  const bool is_shard = take(name, "shard-") && take_digits(name) && take(name, "-of-") &&
-                        take_digits(name) && take(name, ".safetensors");
-  return (is_shard || take(name, "manifest.json")) &&
+  const bool begins_as_one = take(name, "manifest.json") ||
+                             (take(name, "shard-") && take_digits(name) && take(name, "-of-") &&
+                              take_digits(name) && take(name, ".safetensors"));
+  return begins_as_one &&
          (name.empty() || (take(name, ".tmp-") && take_digits(name) && name.empty()));
 }
 

@@ -133,7 +133,8 @@ TEST_F(CheckpointFolders, KeepOtherFiles) {
   }
   const std::vector<const char*> similar = {
       "shard-of-mine.safetensors", "manifest.json.bak",  "shard-00000",
-      "shard-0-of-.safetensors",   "manifest.json.tmp-", "manifest.json.tmp-12x"};
+      "shard-0-of-.safetensors",   "manifest.json.tmp-", "manifest.json.tmp-12x",
+      "shard-manifest.json"};
   for (const char* name : similar) {
     std::ofstream(pruned / name) << "mine too";
   }
