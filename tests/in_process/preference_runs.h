@@ -12,8 +12,9 @@ inline const std::string kPairs = SHERD_TEST_SOURCE_DIR "/recipes/data/preferenc
 
 /// A verb on the recipe for pairs.
 inline Arguments recipe(const std::string& verb, const fs::path& output, const fs::path& cache) {
-  return {verb,           kRecipe,        "--train.output", output.string(),
-          "--data.cache", cache.string(), "--device.kind",  "cpu"};
+  return Arguments{verb,           kRecipe,       "--train.output", output.string(),
+                   "--data.cache", cache.string()} +
+         kInFloat32;
 }
 
 /// A figure of a step or an evaluation.
