@@ -51,7 +51,7 @@ inline Arguments train(const fs::path& output, const std::string& steps = "6") {
   return train_on(kQuestions, output, steps, "12") + Arguments{"--data.max_length", "128"};
 }
 
-/// The same numbers on all processors: those that are fast at bfloat16 would choose it.
+/// On the CPU, with the same numbers on all processors: those fast at bfloat16 would choose it.
 inline const Arguments kInFloat32 = {"--device.kind", "cpu", "--precision.param_dtype", "float32"};
 
 /// Trains a model and data of kCases, whose tokens are not kept, on the CPU.
