@@ -170,8 +170,8 @@ class World {
   /// requires shared memory that the group cannot use.
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const RankGroup& group);
   /// Returns the readable transports of this rank's communicators, each once, the newest last:
-  /// "shared memory", "process groups (gloo)", "NCCL 2.28.9, gradients in rank order". Empty before
-  /// the first communicator. Not collective.
+  /// "shared memory", "process groups (gloo)", "NCCL 2.28.9, gradients in rank order". "nothing
+  /// (one rank)" if none is of several ranks. Empty before the first communicator. Not collective.
   [[nodiscard]] std::string transport() const;
 
   /// Sets the observer of this rank's collectives from now on: those of the World itself, and of

@@ -17,7 +17,8 @@ using Operation = Collective::Operation;
 struct World::State {
   std::shared_ptr<Backend> backend;
   std::shared_ptr<CollectiveObserver> observer = nullptr;
-  std::vector<std::string> transports = {};  ///< of the communicators, each once
+  std::vector<std::string> transports = {};  ///< of communicators of several ranks, each once
+  std::string transport_of_one = {};         ///< of those of one rank
 
   /// Does what `call` does and tells the observer.
   template <class Call>
@@ -173,9 +174,12 @@ std::unique_ptr<Communicator> World::make_communicator(const RankGroup& group) {
   if (state_->observer != nullptr) {
     communicator->set_observer(state_->observer);
   }
-  auto& transports = state_->transports;
-  std::erase(transports, communicator->transport());
-  transports.push_back(communicator->transport());
+  if (communicator->world_size() == 1) {
+    state_->transport_of_one = communicator->transport();
+  } else {
+    std::erase(state_->transports, communicator->transport());
+    state_->transports.push_back(communicator->transport());
+  }
   return communicator;
 }
 
@@ -184,7 +188,7 @@ std::string World::transport() const {
   for (const std::string& transport : state_->transports) {
     text += (text.empty() ? "" : ", ") + transport;
   }
-  return text;
+  return text.empty() ? state_->transport_of_one : text;
 }
 
 void World::set_observer(std::shared_ptr<CollectiveObserver> observer) {

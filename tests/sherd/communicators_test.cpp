@@ -159,6 +159,8 @@ TEST(TransportText, SaysWhatCarriesTheBytes) {
       static_cast<void>(world.make_communicator({0, 1, 2}));
     }
     EXPECT_EQ(world.transport(), "threads of one process");
+    static_cast<void>(world.make_communicator({world.rank(), 1, 1}));
+    EXPECT_EQ(world.transport(), "threads of one process");  // as with Strategy::NoShard
     World other = mailbox_world(world);
     static_cast<void>(other.make_communicator({0, 1, 2}));
     EXPECT_EQ(other.transport(), "a communicator of the caller's");
