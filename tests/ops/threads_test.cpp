@@ -67,26 +67,26 @@ TEST(Threads, TakeSubnormalNumbersForZeroInLoops) {
 
 TEST(Threads, ChangeNoOperator) {
   constexpr int64_t kRows = 500;
-  constexpr int64_t kWidth = 320;
+  constexpr int64_t kColumns = 320;
   const at::Tensor targets = at::randint(2600, {kRows}, at::kLong);
   const RotaryTables tables = rotary_tables(at::arange(1, 33).to(at::kFloat).reciprocal(), 300);
   expect_same("linear", [](const Tensors& in) { return ops::linear(in[0], in[1], in[2]); },
-              {{kRows, kWidth}, {400, kWidth}, {400}});
+              {{kRows, kColumns}, {400, kColumns}, {400}});
   expect_same("rms_norm", [](const Tensors& in) { return rms_norm(in[0], in[1], 1e-6); },
-              {{kRows, kWidth}, {kWidth}});
+              {{kRows, kColumns}, {kColumns}});
   expect_same("layer_norm", [](const Tensors& in) { return layer_norm(in[0], in[1], in[2], 1e-5); },
-              {{kRows, kWidth}, {kWidth}, {kWidth}});
+              {{kRows, kColumns}, {kColumns}, {kColumns}});
   expect_same("bias_gelu", [](const Tensors& in) { return bias_gelu(in[0], in[1]); },
-              {{kRows, kWidth}, {kWidth}});
+              {{kRows, kColumns}, {kColumns}});
   expect_same("swiglu_linear", [](const Tensors& in) { return swiglu_linear(in[0], in[1], in[2]); },
-              {{kRows, kWidth}, {kRows, kWidth}, {100, kWidth}});
+              {{kRows, kColumns}, {kRows, kColumns}, {100, kColumns}});
   expect_same("rotary", [&](const Tensors& in) { return rotary(in[0], tables); },
               {{2, 4, 300, 64}});
   expect_same("attention", [](const Tensors& in) { return rows_attention(in[0], in[1], in[2]); },
               {{2, 4, 300, 64}, {2, 2, 300, 64}, {2, 2, 300, 64}});
   expect_same("linear_cross_entropy",
               [&](const Tensors& in) { return linear_cross_entropy(in[0], in[1], targets); },
-              {{kRows, kWidth}, {2600, kWidth}});
+              {{kRows, kColumns}, {2600, kColumns}});
 }
 
 }  // namespace

@@ -60,6 +60,11 @@ inline pid_t fork_rank(const launch::LoopbackSocket& socket, int rank, int world
   _exit(status);
 }
 
+/// The statuses of ranks that all succeed.
+inline std::vector<int> zeros(int ranks) {
+  return std::vector<int>(static_cast<size_t>(ranks), 0);
+}
+
 /// Waits for them. Answers their exit statuses; 128 + signal for those that were killed.
 inline std::vector<int> statuses_of(const std::vector<pid_t>& children) {
   std::vector<int> statuses;

@@ -159,10 +159,10 @@ TEST(Links, OfAHostWithGpusAreThoseOfItsRanks) {
 }
 
 TEST(Reserve, IsLeftOnGpusAlone) {
-  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-  EXPECT_EQ(reserve_bytes(device_of_name("cpu"), 8, 100 * kGiB), 0);
-  EXPECT_EQ(reserve_bytes(device_of_name("h100-80g"), 1, 20 * kGiB), kGiB);
-  EXPECT_EQ(reserve_bytes(device_of_name("h100-80g"), 8, 20 * kGiB), 2 * kGiB);
+  constexpr std::int64_t kGibibyte = std::int64_t{1} << 30;
+  EXPECT_EQ(reserve_bytes(device_of_name("cpu"), 8, 100 * kGibibyte), 0);
+  EXPECT_EQ(reserve_bytes(device_of_name("h100-80g"), 1, 20 * kGibibyte), kGibibyte);
+  EXPECT_EQ(reserve_bytes(device_of_name("h100-80g"), 8, 20 * kGibibyte), 2 * kGibibyte);
 }
 
 }  // namespace

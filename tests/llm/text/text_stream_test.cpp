@@ -11,9 +11,7 @@
 namespace llm::text {
 namespace {
 
-Tokenizer stories() {
-  return Tokenizer::from_folder(SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf");
-}
+constexpr auto kStories = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
 
 // Parts that joined are the text, none of which ends within a character.
 std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
@@ -29,7 +27,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
 }
 
 TEST(TextStream, GivesTheDecodedTextInParts) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = Tokenizer::from_folder(kStories);
   // The small vocabulary spells most of these characters in bytes.
   std::string text;
   for (int i = 0; i < 20; ++i) {
@@ -41,7 +39,7 @@ TEST(TextStream, GivesTheDecodedTextInParts) {
 }
 
 TEST(TextStream, GivesAWordBeforeItIsFollowed) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = Tokenizer::from_folder(kStories);
   const auto ids = tokenizer.encode("Once", SpecialTokens::Leave).ids;
   TextStream stream(tokenizer);
   std::string text;
@@ -53,7 +51,7 @@ TEST(TextStream, GivesAWordBeforeItIsFollowed) {
 }
 
 TEST(TextStream, EndsAnUnfinishedCharacter) {
-  const Tokenizer tokenizer = stories();
+  const Tokenizer tokenizer = Tokenizer::from_folder(kStories);
   auto ids = tokenizer.encode("a🦊", SpecialTokens::Leave).ids;
   ids.pop_back();
   EXPECT_EQ(streamed(tokenizer, ids), tokenizer.decode(ids));

@@ -25,7 +25,7 @@ namespace llm::train {
 namespace {
 
 constexpr int kSteps = 10;
-constexpr int64_t kSamples = 8;
+constexpr int64_t kQuestions = 8;
 constexpr double kLr = 1e-4;
 const std::string kModel = SHERD_TEST_SOURCE_DIR "/tests/data/stories260k-hf";
 
@@ -37,13 +37,13 @@ struct Step {
 // The data of one micro-batch: `rows` samples from `first` on.
 struct Questions {
   inputs::Samples samples;
-  double supervised = 0;  // tokens of all kSamples
+  double supervised = 0;  // tokens of all kQuestions
 
   Questions() {
     const text::PromptEncoder encoder(text::Tokenizer::from_folder(kModel), {512, 32});
     const std::string file = SHERD_TEST_SOURCE_DIR "/recipes/data/squad-32.json";
     const auto prepared =
-        inputs::prepare(inputs::open_source(file, {}, {}), encoder, {.limit = {kSamples}});
+        inputs::prepare(inputs::open_source(file, {}, {}), encoder, {.limit = {kQuestions}});
     samples = inputs::Samples(prepared.store);
     supervised = static_cast<double>(prepared.report.supervised_tokens);
   }
@@ -62,7 +62,7 @@ std::vector<Step> train_plain(const Questions& questions, int64_t rows) {
   std::vector<Step> steps(kSteps);
   for (Step& step : steps) {
     optimizer.zero_grad();
-    for (int64_t first = 0; first < kSamples; first += rows) {
+    for (int64_t first = 0; first < kQuestions; first += rows) {
       const auto batch = questions.micro_batch(first, rows);
       const at::Tensor loss =
           model->loss_sum(batch.ids_T, batch.labels_T, batch.documents) / questions.supervised;
@@ -88,7 +88,7 @@ std::vector<Step> train_sharded(const Questions& questions, int ranks, int64_t r
     for (Step& step : steps) {
       optimizer.zero_grad();
       double part = 0;
-      for (int64_t first = world.rank() * rows; first < kSamples; first += world.size() * rows) {
+      for (int64_t first = world.rank() * rows; first < kQuestions; first += world.size() * rows) {
         const auto batch = questions.micro_batch(first, rows);
         const at::Tensor loss =
             model.run(
@@ -152,7 +152,7 @@ void print(const std::string& what, const Differences& d) {
 
 TEST(StoriesParity, ShardedEqualsPlainHoweverTheBatchIsCut) {
   const Questions questions;
-  const auto plain = train_plain(questions, kSamples);
+  const auto plain = train_plain(questions, kQuestions);
   print("two plain runs, cut in one and in four:", compare(plain, train_plain(questions, 2)));
   struct Cut {
     int ranks;

@@ -169,8 +169,8 @@ TEST(Traffic, OfEmbeddings) {
   expect_moved(moved, "add_embedding_rows",
                {kTokens * kTile, {4, 2}, {kTokens * (4 + 4 + 2 * (4 + 8)) - 4 - (4 + 8), 0}});
   // A block's eight warps read the same 32 ids, and all ids once.
-  constexpr int64_t kBlocks = kTokens / 32;
-  expect_moved(moved, "sorted_ids", {kTokens, {0, 12}, {kBlocks * (8 * 32 + kTokens) * 8, 0}});
+  constexpr int64_t kBlocksOfIds = kTokens / 32;
+  expect_moved(moved, "sorted_ids", {kTokens, {0, 12}, {kBlocksOfIds * (8 * 32 + kTokens) * 8, 0}});
 }
 
 }  // namespace

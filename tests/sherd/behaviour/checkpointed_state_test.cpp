@@ -80,18 +80,18 @@ struct NormHostImpl : torch::nn::Module {
   torch::nn::Linear linear;
 };
 TORCH_MODULE(NormHost);
-struct NormNetImpl : torch::nn::Module {
-  NormNetImpl() : host(register_module("host", Unit<NormHost>())) {}
+struct NormHostNetImpl : torch::nn::Module {
+  NormHostNetImpl() : host(register_module("host", Unit<NormHost>())) {}
   at::Tensor forward(const at::Tensor& x) { return host(host(x)); }
   Unit<NormHost> host;
 };
-TORCH_MODULE(NormNet);
+TORCH_MODULE(NormHostNet);
 
 TEST(CheckpointedState, BuffersAreChangedOnceAndReadAsTheyWere) {
   for (const bool inner : {false, true}) {
     run_ranks(2, [&](World world) {
       const auto step = [&](bool checkpointed) {
-        auto net = builder<NormNet>()();
+        auto net = builder<NormHostNet>()();
         auto model = fully_shard(
             net, Mesh::shard(world), {.units = [&](const ModuleInfo& info) {
               const bool wanted = checkpointed && (inner || info.name == "host");

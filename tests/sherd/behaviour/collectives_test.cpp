@@ -21,10 +21,10 @@ using Counts = Communicator::Counts;
 
 constexpr int kBlocks = 3;
 
-enum class Accumulation { ReduceEachTime, WithoutSync, WithinTheRow, KeepParameters };
+enum class WayToAccumulate { ReduceEachTime, WithoutSync, WithinTheRow, KeepParameters };
 
 struct Step {
-  Accumulation accumulation = Accumulation::ReduceEachTime;
+  WayToAccumulate accumulation = WayToAccumulate::ReduceEachTime;
   int micro_batches = 1;
   ShardOptions options = {};
 };
@@ -76,13 +76,13 @@ struct SegmentCost {
   [[nodiscard]] int64_t element() const {
     return static_cast<int64_t>(c10::elementSize(layout.dtype));
   }
-  [[nodiscard]] bool is(Accumulation kind) const { return step.accumulation == kind; }
+  [[nodiscard]] bool is(WayToAccumulate kind) const { return step.accumulation == kind; }
 
   // Each forward, and each backward unless it was kept. KeepParameters saves the forward of every
   // micro-batch but the first.
   [[nodiscard]] int64_t gathers() const {
     const int64_t m = step.micro_batches;
-    const int64_t in_forward = is(Accumulation::KeepParameters) ? 1 : m;
+    const int64_t in_forward = is(WayToAccumulate::KeepParameters) ? 1 : m;
     return rows() == 1 ? 0 : in_forward + (gathered_twice ? m : 0);
   }
   // All but the first may come from a smaller group.
@@ -99,16 +99,16 @@ struct SegmentCost {
            (smaller ? in_small_group * (whole / n * (n - 1)) : 0);
   }
   [[nodiscard]] int64_t reductions() const {
-    const int64_t each = is(Accumulation::WithoutSync) ? 1 : step.micro_batches;
+    const int64_t each = is(WayToAccumulate::WithoutSync) ? 1 : step.micro_batches;
     return rows() == 1 || !layout.trainable ? 0 : each;
   }
   // In the dtype of the gradients; the fp32 sum of several micro-batches stays fp32.
   [[nodiscard]] int64_t reduced_bytes() const {
-    const bool summed = is(Accumulation::WithoutSync) && step.micro_batches > 1;
+    const bool summed = is(WayToAccumulate::WithoutSync) && step.micro_batches > 1;
     return reductions() * layout.shard_numel * (summed ? 4 : element()) * (rows() - 1);
   }
   [[nodiscard]] int64_t replications() const {
-    const bool each = is(Accumulation::ReduceEachTime) || is(Accumulation::KeepParameters);
+    const bool each = is(WayToAccumulate::ReduceEachTime) || is(WayToAccumulate::KeepParameters);
     return replicas == 1 || !layout.trainable ? 0 : each ? step.micro_batches : 1;
   }
   // A part of the sum comes from each replica, and goes to each unless it is there already.
@@ -139,7 +139,7 @@ Counts expected_counts(const detail::Model& sharded, const Step& step, int64_t r
 void check_steps(const World& world, const Step& step, bool in_place = false) {
   const int rows = shard_size_for(world.size(), step.options.strategy);
   auto model = fully_shard(make_net(kBlocks), mesh_for(world, step.options.strategy), step.options);
-  model.set_reshard_after_backward(step.accumulation != Accumulation::KeepParameters);
+  model.set_reshard_after_backward(step.accumulation != WayToAccumulate::KeepParameters);
   AdamW optimizer(model);
   const Counts expected =
       expected_counts(detail::engine_of(model).model, step, rows, world.size() / rows, in_place);
@@ -147,8 +147,8 @@ void check_steps(const World& world, const Step& step, bool in_place = false) {
     const Counts before = model.counts();
     for (int micro = 0; micro < step.micro_batches; ++micro) {
       const bool last = micro == step.micro_batches - 1;
-      model.set_requires_gradient_sync(last || step.accumulation != Accumulation::WithoutSync);
-      model.set_requires_all_reduce(last || step.accumulation != Accumulation::WithinTheRow);
+      model.set_requires_gradient_sync(last || step.accumulation != WayToAccumulate::WithoutSync);
+      model.set_requires_all_reduce(last || step.accumulation != WayToAccumulate::WithinTheRow);
       model(make_example(micro).x).sum().backward();
     }
     clip_grad_norm(model, 1.0);
@@ -164,8 +164,9 @@ void check_steps(const World& world, const Step& step, bool in_place = false) {
 std::vector<Step> steps() {
   std::vector<Step> all;
   for (const Strategy strategy : kStrategies) {
-    for (const auto accumulation : {Accumulation::ReduceEachTime, Accumulation::WithoutSync,
-                                    Accumulation::WithinTheRow, Accumulation::KeepParameters}) {
+    for (const auto accumulation :
+         {WayToAccumulate::ReduceEachTime, WayToAccumulate::WithoutSync,
+          WayToAccumulate::WithinTheRow, WayToAccumulate::KeepParameters}) {
       all.push_back({accumulation, 1, {.strategy = strategy}});
       all.push_back(
           {accumulation, 3, {.strategy = strategy, .precision = {.param_dtype = at::kBFloat16}}});

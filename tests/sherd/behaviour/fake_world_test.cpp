@@ -29,13 +29,13 @@ class Calls final : public CollectiveObserver {
   std::string lines;
 };
 
-struct Case {
+struct FakeRun {
   ShardOptions options;
   int micro_batches = 1;
 };
 
 /// What a rank did and held in two steps, as one text to be compared.
-std::string trace_of(World world, const Case& c, bool is_fake) {
+std::string trace_of(World world, const FakeRun& c, bool is_fake) {
   const auto calls = std::make_shared<Calls>();
   world.set_observer(calls);
   auto model =
@@ -60,12 +60,12 @@ std::string trace_of(World world, const Case& c, bool is_fake) {
   return text + calls->lines;
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<FakeRun> cases() {
+  std::vector<FakeRun> all;
   for (const Strategy strategy : kStrategies) {
     for (const bool narrow : {false, true}) {
       for (const int micro_batches : {1, 2}) {
-        Case c{{.strategy = strategy}, micro_batches};
+        FakeRun c{{.strategy = strategy}, micro_batches};
         if (narrow) {
           c.options.precision.param_dtype = at::kBFloat16;
         }
@@ -80,12 +80,12 @@ using Run = std::function<std::vector<int>(const std::function<void(World)>& bod
 
 void expect_as_real(const FakeRanks& fake, const Run& run) {
   std::vector<std::string> expected;
-  for (const Case& c : cases()) {
+  for (const FakeRun& c : cases()) {
     expected.push_back(trace_of(World::fake(fake), c, /*is_fake=*/true));
   }
   const auto statuses = run([&](World world) {
     for (size_t i = 0; i < expected.size(); ++i) {
-      const Case c = cases()[i];
+      const FakeRun c = cases()[i];
       const std::string real = trace_of(world, c, /*is_fake=*/false);
       TORCH_CHECK(world.rank() != 0 || real == expected[i], "case ", i, " of ", fake.size,
                   " ranks. Real:\n", real, "Fake:\n", expected[i]);

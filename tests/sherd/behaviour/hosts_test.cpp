@@ -35,10 +35,6 @@ class Hosts : public testing::Test {
   }
 };
 
-std::vector<int> zeros(int ranks) {
-  return std::vector<int>(static_cast<size_t>(ranks), 0);
-}
-
 /// A communicator of all ranks with a block and the root in bf16.
 struct Gathered {
   static constexpr int64_t kBytes = int64_t{2} << 20;  // of a piece
@@ -207,7 +203,7 @@ TEST_F(Hosts, ARankThatEndsIsNamedOnItsHostAndElsewhere) {
     segments.read(4, [](int) { return uint16_t{1}; });
     world.barrier();  // a connection that breaks takes what was on its way with it
     if (world.rank() == 3) {
-      raise(SIGKILL);
+      ::raise(SIGKILL);
     }
     expect_error([&] { segments.read(4, [](int) { return uint16_t{1}; }); }, ExitCode::PeerLost,
                  {world.rank() == 0 ? "all-gather of unit 'block'" : "'block'"});

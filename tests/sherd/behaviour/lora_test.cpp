@@ -141,11 +141,11 @@ TEST(Lora, DropsInTrainingAlone) {
 }
 
 TEST(Lora, RefusesBeforeItChangesAnything) {
-  struct Case {
+  struct Refused {
     LoraOptions options;
     Names parts;
   };
-  const std::vector<Case> cases = {
+  const std::vector<Refused> cases = {
       {{.shape = {.rank = 0, .alpha = 6}}, {"rank 0 for module 'a.up'", "at least rank 1"}},
       {{.shape = {.rank = 2}}, {"alpha 0.0", "change nothing", "LoraShape::alpha"}},
       {{.shape = {.rank = 2, .alpha = std::nan("")}}, {"alpha nan", "change nothing"}},
@@ -156,7 +156,7 @@ TEST(Lora, RefusesBeforeItChangesAnything) {
       {{.shape = kShape, .targets = {"norm"}}, {"'a.norm'", "no linear layer"}},
       {{.choose = [](const std::string&) { return std::optional<LoraShape>(); }},
        {"chose no module", "down, up"}}};
-  for (const Case& one : cases) {
+  for (const Refused& one : cases) {
     AdaptableNet net;
     expect_error([&] { lora(*net, one.options); }, ExitCode::Usage, one.parts);
     for (const auto& item : net->named_parameters()) {

@@ -13,7 +13,7 @@
 namespace sherd::test {
 namespace {
 
-using Order = std::vector<size_t>;
+using UnitOrder = std::vector<size_t>;
 
 // Runs one step on two ranks, with the units in the order of each rank, and expects an error: over
 // threads, shared memory and process groups. Over the last the first gather says so.
@@ -40,7 +40,7 @@ void expect_told(const Step& step, const std::vector<std::string>& parts) {
 TEST(SameCollectives, GradientsOfAnotherUnitAreNotAddedUp) {
   expect_told(
       [](auto& model, AdamW& /*optimizer*/, int rank) {
-        const Order order = rank == 0 ? Order{0, 1, 2} : Order{1, 0, 2};
+        const UnitOrder order = rank == 0 ? UnitOrder{0, 1, 2} : UnitOrder{1, 0, 2};
         loss_of(model(odd_input(rank), order)).backward();
       },
       {"in backward of step 1", "reduction of unit 'layer2'", "ranks are out of step"});
@@ -52,7 +52,7 @@ TEST(SameCollectives, AnUpdateAfterGathersOfOtherUnitsIsRefused) {
         loss_of(model(odd_input(rank))).backward();
         {
           const at::NoGradGuard no_grad;
-          static_cast<void>(model(odd_input(rank), rank == 0 ? Order{0, 1} : Order{1, 0}));
+          static_cast<void>(model(odd_input(rank), rank == 0 ? UnitOrder{0, 1} : UnitOrder{1, 0}));
         }
         optimizer.step();
       },

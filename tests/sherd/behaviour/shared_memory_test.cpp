@@ -42,10 +42,6 @@ std::vector<int> run_sharing(int ranks, const std::function<void(World)>& body,
   return run_processes_over(Transport::SharedMemory, ranks, body, timeout);
 }
 
-std::vector<int> zeros(int ranks) {
-  return std::vector<int>(static_cast<size_t>(ranks), 0);
-}
-
 // In a rank, where a failed expectation must end it with another status.
 void throw_on_failure() {
   if (testing::Test::HasFailure()) {

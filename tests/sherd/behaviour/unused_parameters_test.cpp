@@ -16,8 +16,8 @@ namespace sherd::test {
 namespace {
 
 /// A choice of experts in one unit, and a unit that may be left out.
-struct ExpertsImpl : torch::nn::Module {
-  ExpertsImpl() {
+struct UnusedExpertsImpl : torch::nn::Module {
+  UnusedExpertsImpl() {
     for (int i = 0; i < 3; ++i) {
       experts.push_back(
           register_module("expert" + std::to_string(i), torch::nn::Linear(kOdd, kOdd)));
@@ -28,11 +28,11 @@ struct ExpertsImpl : torch::nn::Module {
   }
   std::vector<torch::nn::Linear> experts;
 };
-TORCH_MODULE(Experts);
+TORCH_MODULE(UnusedExperts);
 struct RoutedNetImpl : torch::nn::Module {
   RoutedNetImpl()
       : first(register_module("first", Unit<Layer>())),
-        routed(register_module("routed", Unit<Experts>())),
+        routed(register_module("routed", Unit<UnusedExperts>())),
         extra(register_module("extra", Unit<Layer>())),
         head(register_module("head", torch::nn::Linear(kOdd, 2))),
         unused(register_module("unused", torch::nn::Linear(kOdd, 2))) {}
@@ -44,7 +44,7 @@ struct RoutedNetImpl : torch::nn::Module {
     return head(y);
   }
   Unit<Layer> first;
-  Unit<Experts> routed;
+  Unit<UnusedExperts> routed;
   Unit<Layer> extra;
   torch::nn::Linear head;
   torch::nn::Linear unused;
